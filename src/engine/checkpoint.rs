@@ -1,0 +1,8 @@
+//! What the store keeps of the engine: opaque keys and values.
+
+/// Changes of the engine's state since the last checkpoint, to be committed in one atomic transaction.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Checkpoint {
+    /// Keys with their new values; `None` deletes. A key occurs once.
+    pub changes: Vec<(Vec<u8>, Option<Vec<u8>>)>,
+}

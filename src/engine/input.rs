@@ -1,0 +1,51 @@
+//! What goes into the engine.
+
+/// One thing that happened. Each comes with the [`crate::time::Now`] at which it did.
+#[derive(Clone, Copy, Debug)]
+pub enum Input<'a> {
+    /// A message was received.
+    Publish(Publish<'a>),
+    /// Time passed. A spurious tick changes nothing.
+    Tick,
+    /// The connection to the devices' broker changed.
+    Ingress(Ingress),
+    /// The quality of the gateway's clock changed.
+    Clock(crate::time::ClockQuality),
+    /// The input is at its end (replay): everything still open fires.
+    End,
+}
+
+/// A message as it was received.
+#[derive(Clone, Copy, Debug)]
+pub struct Publish<'a> {
+    /// Its topic.
+    pub topic: Topic<'a>,
+    /// Its payload.
+    pub payload: &'a [u8],
+    /// It was retained: history, not news.
+    pub retain: bool,
+    /// The broker says that it may have delivered it before.
+    pub dup: bool,
+}
+
+/// Where a message came from.
+#[derive(Clone, Copy, Debug)]
+pub enum Topic<'a> {
+    /// A topic, to be matched against the sources.
+    Name(&'a str),
+    /// A source by its index (replay of bare payloads); topic segments are empty.
+    Source(usize),
+}
+
+/// What became of the connection to the devices' broker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ingress {
+    /// Connected and subscribed; what the broker had queued is still to come.
+    Up,
+    /// Everything that the broker had queued has been received and processed.
+    CaughtUp,
+    /// The connection is gone.
+    Down,
+    /// The broker has confirmed every acknowledgement sent so far: it will not deliver those messages again.
+    AcksSettled,
+}

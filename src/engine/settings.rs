@@ -1,0 +1,267 @@
+//! What the engine is told: sources, windows, policies, limits. Types that cannot be wrong; `config` makes them.
+
+use crate::ids::{MetricId, RegionId, SourceId, WindowId};
+use crate::time::{DeviceTime, Span};
+use crate::wire::profile::Profile;
+
+use std::sync::Arc;
+
+/// Everything the engine is told.
+#[derive(Debug)]
+pub struct Settings {
+    /// Whose watermark closes a window.
+    pub scope: Scope,
+    /// Whether there is a clock: arrival times are real, so guards, idleness and closing by clock hold. Off in
+    /// `compat = "flink"` and in a replay of payloads without arrival times.
+    pub clock: ClockRules,
+    /// Duplicates are left out (off in `compat = "flink"`).
+    pub deduplicate: bool,
+    /// The sources, in the order in which their topic templates are tried.
+    pub sources: Vec<SourceSettings>,
+    /// All windows, base windows and larger multiples; sources name them by index.
+    pub windows: Vec<WindowSpec>,
+    /// All metrics, merged by name over the sources; sources name them by index.
+    pub metrics: Vec<MetricSpec>,
+    /// Regions that are declared, whether or not anything of them was heard.
+    pub regions: Vec<RegionId>,
+    /// Lateness and the like, by default, region, source and device pattern.
+    pub policies: Policies,
+    /// Region roll-ups are computed.
+    pub region_rollups: bool,
+    /// A watermark that advanced is published this often; zero: on every advance.
+    pub watermark_interval: Span,
+    /// Bounds.
+    pub limits: Limits,
+}
+
+/// Whose watermark closes a window (SPEC 3.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// The device's own: a slow neighbour costs nothing.
+    Device,
+    /// The minimum over the regions, one generator per region, as Flink does with partitions.
+    Region(Combine),
+}
+
+/// How region scope combines partitions that went idle (the two ways of Flink).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Combine {
+    /// Splits of one source: a partition that comes back behind holds the minimum at once.
+    Split,
+    /// A union of sources: one that comes back behind is left out until it has caught up.
+    Union,
+}
+
+/// Whether arrival times are real.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClockRules {
+    /// They are: guards of SPEC 2.4, idleness and closing by clock hold.
+    Applied,
+    /// There are none, or they are not to count: only data closes windows.
+    Absent,
+}
+
+/// One source.
+#[derive(Debug)]
+pub struct SourceSettings {
+    /// How to read it.
+    pub profile: Profile,
+    /// Index of its base window.
+    pub base: usize,
+    /// Indices of larger multiples of the base window, each a merge of it.
+    pub multiples: Vec<usize>,
+    /// For each metric of the profile, in its order: which one it is, and what is asked of it.
+    pub metrics: Vec<SourceMetric>,
+}
+
+/// A metric as one source has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SourceMetric {
+    /// Index into [`Settings::metrics`].
+    pub metric: usize,
+    /// What to aggregate.
+    pub aggregates: Aggregates,
+}
+
+/// Which aggregates a metric is asked for. The count is always kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[allow(missing_docs, reason = "each is the aggregate of that name")]
+pub struct Aggregates {
+    pub sum: bool,
+    pub mean: bool,
+    pub min: bool,
+    pub max: bool,
+    pub first: bool,
+    pub last: bool,
+    pub deviation: bool,
+}
+
+/// A tumbling window, aligned to `offset` after the epoch.
+#[derive(Clone, Debug, PartialEq)]
+pub struct WindowSpec {
+    /// Its name.
+    pub name: WindowId,
+    /// Its length; at least a second.
+    pub size: Span,
+    /// Where it starts, `0 <= offset < size`.
+    pub offset: Span,
+}
+
+/// A metric.
+#[derive(Clone, Debug, PartialEq)]
+pub struct MetricSpec {
+    /// Its name.
+    pub name: MetricId,
+    /// Its unit, may be empty.
+    pub unit: Arc<str>,
+}
+
+/// When a fired window that changes again is told again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Revisions {
+    /// With every record that changes it (Flink's way).
+    Immediate,
+    /// At most once per window and this span, and before the window is final.
+    Coalesced(Span),
+}
+
+/// The parameters that can be set by default, region, source and device pattern, resolved for one device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Policy {
+    /// `D`: how far behind the highest event time a record is still expected.
+    pub lateness: Span,
+    /// After this much listened silence a device is idle.
+    pub idle_timeout: Span,
+    /// How long after its firing a window is kept for late records.
+    pub allowed_lateness: Span,
+    /// A device further behind its region's highest watermark than this no longer holds the region's.
+    pub max_hold: Span,
+    /// A device time later than now by more than this is quarantined.
+    pub future_tolerance: Span,
+    /// An event time older than this is quarantined.
+    pub past_limit: Span,
+    /// A device time before this is unusable.
+    pub not_before: DeviceTime,
+    /// When a window is told again.
+    pub revisions: Revisions,
+    /// The interval at which the device reports, where it is known.
+    pub interval: Option<Span>,
+}
+
+impl Default for Policy {
+    /// The documented defaults.
+    fn default() -> Self {
+        Self {
+            lateness: Span::from_mins(2),
+            idle_timeout: Span::from_mins(5),
+            allowed_lateness: Span::from_hours(2),
+            max_hold: Span::from_mins(30),
+            future_tolerance: Span::from_secs(30),
+            past_limit: Span::from_hours(30 * 24),
+            not_before: DeviceTime(1_577_836_800_000), // 2020-01-01
+            revisions: Revisions::Coalesced(Span::from_secs(30)),
+            interval: None,
+        }
+    }
+}
+
+/// Some parameters of a [`Policy`]; what is `None` is left as it was.
+#[derive(Clone, Copy, Debug, PartialEq, Default)]
+#[allow(missing_docs, reason = "each overrides the parameter of that name in `Policy`")]
+pub struct PolicyPatch {
+    pub lateness: Option<Span>,
+    pub idle_timeout: Option<Span>,
+    pub allowed_lateness: Option<Span>,
+    pub max_hold: Option<Span>,
+    pub future_tolerance: Option<Span>,
+    pub past_limit: Option<Span>,
+    pub not_before: Option<DeviceTime>,
+    pub revisions: Option<Revisions>,
+    pub interval: Option<Span>,
+}
+
+impl PolicyPatch {
+    fn apply(&self, policy: &mut Policy) {
+        fn set<T: Copy>(value: &mut T, patch: Option<T>) {
+            if let Some(patch) = patch {
+                *value = patch;
+            }
+        }
+        set(&mut policy.lateness, self.lateness);
+        set(&mut policy.idle_timeout, self.idle_timeout);
+        set(&mut policy.allowed_lateness, self.allowed_lateness);
+        set(&mut policy.max_hold, self.max_hold);
+        set(&mut policy.future_tolerance, self.future_tolerance);
+        set(&mut policy.past_limit, self.past_limit);
+        set(&mut policy.not_before, self.not_before);
+        set(&mut policy.revisions, self.revisions);
+        set(&mut policy.interval, self.interval.map(Some));
+    }
+}
+
+/// The layers of parameters. Later layers win: default, region, source, device pattern (in their order).
+#[derive(Clone, Debug, Default)]
+pub struct Policies {
+    /// For everything.
+    pub default: Policy,
+    /// By region.
+    pub regions: Vec<(RegionId, PolicyPatch)>,
+    /// By source.
+    pub sources: Vec<(SourceId, PolicyPatch)>,
+    /// By device pattern: `*` is any text, `?` any one character.
+    pub devices: Vec<(String, PolicyPatch)>,
+}
+
+impl Policies {
+    /// What holds for one device.
+    pub fn resolve(&self, region: &str, source: &str, device: &str) -> Policy {
+        let mut policy = self.resolve_region(region);
+        let sources = self.sources.iter().filter(|(name, _)| name.as_str() == source);
+        let devices = self
+            .devices
+            .iter()
+            .filter(|(pattern, _)| wildmatch::WildMatch::new(pattern).matches(device));
+        sources
+            .map(|(_, patch)| patch)
+            .chain(devices.map(|(_, patch)| patch))
+            .for_each(|patch| patch.apply(&mut policy));
+        policy
+    }
+
+    /// What holds for a region as such.
+    pub fn resolve_region(&self, region: &str) -> Policy {
+        let mut policy = self.default;
+        self.regions
+            .iter()
+            .filter(|(name, _)| name.as_str() == region)
+            .for_each(|(_, patch)| patch.apply(&mut policy));
+        policy
+    }
+}
+
+/// Bounds on what the engine holds. All are counted when they are met.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Devices; records of further ones are counted `no-room`.
+    pub max_devices: usize,
+    /// Base windows that one device may have open; records for further ones are counted `no-room`.
+    pub max_open_windows: usize,
+    /// Messages remembered to recognise duplicates, over all devices.
+    pub max_remembered: usize,
+    /// Payloads longer than this are refused as `oversize`, in bytes.
+    pub max_payload: usize,
+    /// Refused messages told per source and hour; further ones are counted as withheld.
+    pub refused_per_hour: u32,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            max_devices: 50_000,
+            max_open_windows: 1_000,
+            max_remembered: 262_144,
+            max_payload: 256 * 1024,
+            refused_per_hour: 60,
+        }
+    }
+}

@@ -1,0 +1,30 @@
+//! tidegate: an event-time gateway agent.
+//!
+//! Device topics in, right hours out, nothing lost on the way. A pure engine decides everything; thin shells around it
+//! do what it says (`ARCHITECTURE.md`):
+//!
+//! ```text
+//! wait for one thing → engine.handle(input, now, &mut effects) → store.commit(effects) → acknowledge, publish
+//! ```
+//!
+//! # Layers
+//!
+//! A module imports strictly lower layers (`tests/layering.rs` keeps it so).
+//!
+//! | layer | modules | |
+//! |---|---|---|
+//! | L4 | `main` `cli` `agent` `config` | wires everything |
+//! | L3 | `ingress` `egress` `store` `clock` `telemetry` | shells; never import each other |
+//! | L2 | [`engine`] | the product: no async, no I/O |
+//! | L1 | [`wire`] | bytes ⇄ data; pure and total |
+//! | L0 | [`time`] [`ids`] [`event`] | data and arithmetic |
+//!
+//! The core (L0 to L2) builds without the I/O crates: `--no-default-features`.
+
+pub mod event;
+pub mod ids;
+pub mod time;
+
+pub mod wire;
+
+pub mod engine;

@@ -1,0 +1,1 @@
+//! From outputs to topics and JSON (SPEC 8).

@@ -1,0 +1,1 @@
+//! Reading a device's time.

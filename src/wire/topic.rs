@@ -1,0 +1,1 @@
+//! Topic templates and MQTT filters.
