@@ -28,3 +28,21 @@ pub mod time;
 pub mod wire;
 
 pub mod engine;
+
+#[cfg(feature = "shell")]
+pub mod clock;
+#[cfg(feature = "shell")]
+pub mod egress;
+#[cfg(feature = "shell")]
+pub mod ingress;
+#[cfg(feature = "shell")]
+pub mod store;
+#[cfg(feature = "shell")]
+pub mod telemetry;
+
+#[cfg(feature = "shell")]
+pub mod agent;
+#[cfg(feature = "shell")]
+pub mod cli;
+#[cfg(feature = "shell")]
+pub mod config;
