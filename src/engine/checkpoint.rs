@@ -5,4 +5,7 @@
 pub struct Checkpoint {
     /// Keys with their new values; `None` deletes. A key occurs once.
     pub changes: Vec<(Vec<u8>, Option<Vec<u8>>)>,
+    /// To be handed back in [`crate::engine::input::Ingress::AcksSettled`] once the broker has confirmed the
+    /// acknowledgements that followed this checkpoint.
+    pub mark: u64,
 }

@@ -46,6 +46,9 @@ pub enum Ingress {
     CaughtUp,
     /// The connection is gone.
     Down,
-    /// The broker has confirmed every acknowledgement sent so far: it will not deliver those messages again.
-    AcksSettled,
+    /// The broker will not deliver again what was in the checkpoint that returned this mark.
+    AcksSettled {
+        /// [`crate::engine::checkpoint::Checkpoint::mark`] of the last checkpoint whose messages it has let go.
+        through: u64,
+    },
 }

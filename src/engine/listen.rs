@@ -1,0 +1,141 @@
+//! Listened time: silence and clock count only while we listen (SPEC 3.4).
+//!
+//! Two scales. The *listened stamp* `L` is a wall time: up to it, everything that arrived has been processed. Closing
+//! by clock uses it. The *listened duration* is monotonic time spent caught up, summed over restarts; idleness counts
+//! in it, so that no outage is added to anybody's silence. Both stand still while we are not caught up.
+
+use crate::time::{ArrivalTime, MonoTime, Now, Span};
+
+/// Whether we hear the devices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Hearing {
+    /// Not connected, or what the broker had queued is still coming.
+    Deaf,
+    /// Everything received so far is processed; accounted up to this moment.
+    CaughtUp(Now),
+}
+
+/// Listened time of the gateway.
+#[derive(Clone, Debug)]
+pub struct Listening {
+    hearing: Hearing,
+    duration: Span,
+    stamp: ArrivalTime,
+}
+
+impl Default for Listening {
+    fn default() -> Self {
+        Self::restore(Span::ZERO, ArrivalTime::MIN)
+    }
+}
+
+impl Listening {
+    /// Continues from what a snapshot kept; deaf until told otherwise.
+    pub fn restore(duration: Span, stamp: ArrivalTime) -> Self {
+        Self { hearing: Hearing::Deaf, duration, stamp }
+    }
+
+    /// The listened stamp `L`; [`ArrivalTime::MIN`] before the first time of being caught up.
+    pub fn stamp(&self) -> ArrivalTime {
+        self.stamp
+    }
+
+    /// Monotonic time spent caught up so far.
+    pub fn duration(&self) -> Span {
+        self.duration
+    }
+
+    /// Where both scales will stand at `now`, never behind where they stand.
+    pub fn at(&self, now: Now) -> (ArrivalTime, Span) {
+        match self.hearing {
+            Hearing::Deaf => (self.stamp, self.duration),
+            Hearing::CaughtUp(since) => {
+                let elapsed = Span((now.mono - since.mono).0.max(0));
+                (self.stamp.max(now.wall), Span(self.duration.0.saturating_add(elapsed.0)))
+            }
+        }
+    }
+
+    /// Moves the stamp alone, to a moment between two calls of [`Self::advance`].
+    pub fn step_to(&mut self, stamp: ArrivalTime) {
+        self.stamp = self.stamp.max(stamp);
+    }
+
+    /// Accounts the time up to `now`.
+    pub fn advance(&mut self, now: Now) {
+        (self.stamp, self.duration) = self.at(now);
+        if let Hearing::CaughtUp(since) = &mut self.hearing {
+            *since = Now { wall: now.wall, mono: now.mono.max(since.mono) };
+        }
+    }
+
+    /// Everything that was queued has been heard: the stamp is now.
+    pub fn caught_up(&mut self, now: Now) {
+        self.hearing = Hearing::CaughtUp(now);
+    }
+
+    /// From `now` on we hear nothing, or only what was queued.
+    pub fn deaf(&mut self) {
+        self.hearing = Hearing::Deaf;
+    }
+
+    /// The monotonic time at which the stamp reaches `stamp`; `None` while it stands still.
+    pub fn when_stamp(&self, stamp: ArrivalTime) -> Option<MonoTime> {
+        match self.hearing {
+            Hearing::Deaf => None,
+            Hearing::CaughtUp(since) => Some(since.mono + Span((stamp - since.wall).0.max(0))),
+        }
+    }
+
+    /// The monotonic time at which the duration reaches `duration`; `None` while it stands still.
+    pub fn when_duration(&self, duration: Span) -> Option<MonoTime> {
+        match self.hearing {
+            Hearing::Deaf => None,
+            Hearing::CaughtUp(since) => {
+                Some(since.mono + Span(duration.0.saturating_sub(self.duration.0).max(0)))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn now(wall: i64, mono: i64) -> Now {
+        Now { wall: ArrivalTime(wall), mono: MonoTime(mono) }
+    }
+
+    #[test]
+    fn an_outage_adds_to_nobodys_silence() {
+        let mut listening = Listening::default();
+        listening.caught_up(now(1_000, 10));
+        listening.advance(now(2_000, 1_010));
+        listening.deaf();
+        listening.advance(now(9_000, 8_010));
+        assert_eq!((listening.stamp(), listening.duration()), (ArrivalTime(2_000), Span(1_000)));
+        listening.caught_up(now(9_000, 8_010));
+        listening.advance(now(9_000, 8_010));
+        assert_eq!((listening.stamp(), listening.duration()), (ArrivalTime(9_000), Span(1_000)));
+    }
+
+    #[test]
+    fn a_wall_clock_that_steps_back_moves_nothing_back() {
+        let mut listening = Listening::default();
+        listening.caught_up(now(5_000, 0));
+        listening.advance(now(6_000, 1_000));
+        listening.advance(now(3_000, 2_000));
+        assert_eq!((listening.stamp(), listening.duration()), (ArrivalTime(6_000), Span(2_000)));
+    }
+
+    #[test]
+    fn deadlines_are_met_exactly() {
+        let mut listening = Listening::default();
+        listening.caught_up(now(1_000, 10));
+        listening.advance(now(1_000, 10));
+        assert_eq!(listening.when_stamp(ArrivalTime(1_500)), Some(MonoTime(510)));
+        assert_eq!(listening.when_duration(Span(300)), Some(MonoTime(310)));
+        listening.deaf();
+        assert_eq!(listening.when_stamp(ArrivalTime(1_500)), None);
+    }
+}

@@ -1,0 +1,448 @@
+//! How time moves: watermarks are raised, silence and the clock are applied, windows and roll-ups fire.
+
+use crate::engine::Engine;
+use crate::engine::context::Trigger;
+use crate::engine::deadline::{ClockDeadline, Due, Silence};
+use crate::engine::device::Activity;
+use crate::engine::effect::Effects;
+use crate::engine::region::{HoldChange, RegionPane, RegionSamples};
+use crate::engine::watermark::bounded;
+use crate::engine::window::{final_at, last_inside};
+use crate::event::{Alert, AlertKind, Cause, Output, WatermarkReport};
+use crate::time::{ArrivalTime, EventTime, Now, Span};
+
+impl Engine {
+    /// Applies the clock up to `now`: idleness, closing by clock, due revisions, in the order of their moments.
+    pub(super) fn apply_clock(&mut self, now: Now, out: &mut Effects) {
+        let (stamp, duration) = self.listening.at(now);
+        while let Some(due) = self.deadlines.pop(stamp, duration) {
+            match due {
+                Due::Silence(at, who) => {
+                    self.listening.step_to(stamp - (Span(duration.0.saturating_sub(at.0))));
+                    self.on_silence(at, who, out);
+                }
+                Due::Clock(at, what) => {
+                    self.listening.step_to(at);
+                    self.on_clock(at, what, out);
+                }
+            }
+        }
+        self.listening.advance(now);
+    }
+
+    fn on_silence(&mut self, at: Span, who: Silence, out: &mut Effects) {
+        match who {
+            Silence::Device(device) => self.on_device_silence(at, device, out),
+            Silence::Partition(region) => self.on_partition_silence(at, region, out),
+        }
+    }
+
+    fn on_device_silence(&mut self, at: Span, index: usize, out: &mut Effects) {
+        let device = &mut self.devices[index];
+        let silent_at = Span(device.heard.0.saturating_add(device.policy.idle_timeout.0));
+        if silent_at > at {
+            self.deadlines.at_duration(silent_at, Silence::Device(index));
+        } else if device.generator.watermark() == EventTime::MIN {
+            // It has no watermark that could follow the clock; it is looked at again when it is heard.
+            device.activity = Activity::Idle;
+        } else {
+            device.activity = Activity::Idle;
+            self.mark(index);
+            self.follow_clock(index, out);
+        }
+    }
+
+    fn on_clock(&mut self, at: ArrivalTime, what: ClockDeadline, out: &mut Effects) {
+        match what {
+            ClockDeadline::Device(device) if self.devices[device].armed == Some(at) => {
+                self.devices[device].armed = None;
+                self.follow_clock(device, out);
+            }
+            ClockDeadline::Region(region) if self.regions[region].armed == Some(at) => {
+                self.regions[region].armed = None;
+                self.regions[region].progress(at);
+                self.settle_region(region, Cause::Idle, out);
+            }
+            ClockDeadline::Device(_) | ClockDeadline::Region(_) => {} // an earlier or later one took its place
+            ClockDeadline::Publish => {
+                self.publish_watermarks(out);
+                let next = at + self.settings.watermark_interval;
+                self.deadlines.at_stamp(next, ClockDeadline::Publish);
+            }
+        }
+    }
+
+    /// What the clock does to a device: an idle one's watermark follows it, revisions come due.
+    fn follow_clock(&mut self, index: usize, out: &mut Effects) {
+        let (cx, device, region) = self.parts(index);
+        if device.activity == Activity::Idle
+            && device.generator.watermark() != EventTime::MIN
+            && bounded(cx.stamp.stamped(), device.policy.lateness) >= device.generator.watermark()
+        {
+            device.activity = Activity::Following;
+            device.dirty = true;
+            region.follow(device.member, device.policy.lateness);
+        }
+        let w = device.closing(&cx);
+        if device.activity == Activity::Following && w >= device.next {
+            let trigger = Trigger { cause: Cause::Idle, watermark: Some(w) };
+            device.settle(&cx, w, trigger, region, out);
+        }
+        let w = if self.in_device_scope() { w } else { self.partitions.combined() };
+        let (cx, device, _) = self.parts(index);
+        device.revise(&cx, w, out);
+        self.dirty.push(index);
+        self.devices[index].dirty = true;
+        self.arm_device(index);
+        if self.in_device_scope() {
+            let region = self.devices[index].region;
+            self.regions[region].progress(self.listening.stamp());
+            self.settle_region(region, Cause::Idle, out);
+        } else {
+            self.register(index);
+        }
+    }
+
+    /// A message of the device was heard: its idleness ends, and its watermark stays where the clock brought it.
+    pub(super) fn hear(&mut self, index: usize, out: &mut Effects) {
+        if !self.has_clock() {
+            return;
+        }
+        let duration = self.listening.duration();
+        if !self.in_device_scope() {
+            return self.hear_partition(self.devices[index].region, duration);
+        }
+        let (cx, device, region) = self.parts(index);
+        device.heard = duration;
+        if device.activity == Activity::Active {
+            return;
+        }
+        let w = device.watermark(cx.stamp);
+        let followed = device.activity == Activity::Following;
+        device.activity = Activity::Active;
+        let silent_at = Span(duration.0.saturating_add(device.policy.idle_timeout.0));
+        let changes = if followed {
+            device.generator.raise(w);
+            region.unfollow(device.policy.lateness);
+            region.advance(device.member, w)
+        } else {
+            Vec::new()
+        };
+        self.deadlines.at_duration(silent_at, Silence::Device(index));
+        self.mark(index);
+        self.tell_holds(self.devices[index].region, &changes, out);
+    }
+
+    /// Raises the watermarks that a message raised.
+    pub(super) fn raise_touched(&mut self, out: &mut Effects) {
+        let mut touched = std::mem::take(&mut self.touched);
+        for index in touched.drain(..) {
+            if let Some((to, cause)) = self.devices[index].raising.take() {
+                if self.in_device_scope() {
+                    self.raise_device(index, to, cause, out);
+                } else {
+                    self.raise_partition(self.devices[index].region, to, cause, out);
+                }
+            }
+        }
+        self.touched = touched;
+    }
+
+    fn raise_device(&mut self, index: usize, to: EventTime, cause: Cause, out: &mut Effects) {
+        let (cx, device, region) = self.parts(index);
+        if !device.generator.raise(to) {
+            return;
+        }
+        if to >= device.next {
+            device.settle(&cx, to, Trigger { cause, watermark: Some(to) }, region, out);
+        }
+        let changes = region.advance(device.member, to);
+        let region = device.region;
+        let stamp = self.listening.stamp();
+        let moved = self.regions[region].progress(stamp);
+        self.tell_holds(region, &changes, out);
+        if moved {
+            self.settle_region(region, cause, out);
+        }
+    }
+
+    fn tell_holds(&mut self, region: usize, changes: &[HoldChange], out: &mut Effects) {
+        for change in changes {
+            let device = &self.devices[self.regions[region].members[change.member]];
+            out.push(Output::Alert(Alert {
+                kind: if change.out { AlertKind::HeldOut } else { AlertKind::BackIn },
+                region: device.region_id.clone(),
+                device: device.id.clone(),
+                watermark: change.watermark,
+            }));
+        }
+    }
+
+    /// Region scope: a partition spoke.
+    fn raise_partition(&mut self, region: usize, to: EventTime, cause: Cause, out: &mut Effects) {
+        if self.partitions.raise(region, to) {
+            self.advance_all(cause, out);
+        }
+        self.regions[region].dirty = true;
+        let own = self.partitions.get(region).generator.watermark();
+        self.regions[region].move_to(own, EventTime::MIN);
+        self.publish_if_immediate(out);
+    }
+
+    /// Region scope: a marker in a replayed file says that a partition is idle.
+    pub(super) fn on_idle_marker(&mut self, region: &str, out: &mut Effects) {
+        let region = self.region(region);
+        self.rest_partition(region, out);
+    }
+
+    fn rest_partition(&mut self, region: usize, out: &mut Effects) {
+        self.regions[region].dirty = true;
+        if self.partitions.rest(region) {
+            self.advance_all(Cause::Idle, out);
+        }
+        self.publish_if_immediate(out);
+    }
+
+    fn hear_partition(&mut self, region: usize, duration: Span) {
+        let policy = self.settings.policies.resolve_region(self.regions[region].id.as_str());
+        let partition = &mut self.regions[region];
+        partition.heard = duration;
+        if !std::mem::replace(&mut partition.watched, true) {
+            let at = Span(duration.0.saturating_add(policy.idle_timeout.0));
+            self.deadlines.at_duration(at, Silence::Partition(region));
+        }
+    }
+
+    fn on_partition_silence(&mut self, at: Span, index: usize, out: &mut Effects) {
+        let region = &mut self.regions[index];
+        let policy = self.settings.policies.resolve_region(region.id.as_str());
+        let silent_at = Span(region.heard.0.saturating_add(policy.idle_timeout.0));
+        if silent_at > at {
+            self.deadlines.at_duration(silent_at, Silence::Partition(index));
+        } else {
+            region.watched = false;
+            self.rest_partition(index, out);
+        }
+    }
+
+    /// Region scope: the combined watermark moved, and closes what it passed.
+    fn advance_all(&mut self, cause: Cause, out: &mut Effects) {
+        let w = self.partitions.combined();
+        let mut due = Vec::new();
+        while let Some(&(at, device)) = self.timeline.first()
+            && at <= w
+        {
+            self.timeline.pop_first();
+            self.devices[device].registered = None;
+            due.push(device);
+        }
+        self.settle_many(&due, w, Trigger { cause, watermark: Some(w) }, out);
+        for region in 0..self.regions.len() {
+            if self.regions[region].is_due_at(w) {
+                self.settle_region_at(region, w, Trigger { cause, watermark: Some(w) }, out);
+            }
+        }
+    }
+
+    /// Windows of many devices fire by end, then key; then what is past its lateness becomes final.
+    fn settle_many(&mut self, due: &[usize], w: EventTime, trigger: Trigger, out: &mut Effects) {
+        let mut firing = Vec::new();
+        for &index in due {
+            let device = &self.devices[index];
+            let fires = (0..device.panes.len()).filter(|pane| device.fires_at(*pane, w));
+            firing.extend(fires.map(|pane| (device.panes[pane].end, device.id.clone(), index, pane)));
+        }
+        firing.sort();
+        for (_, _, index, pane) in firing {
+            let (cx, device, _) = self.parts(index);
+            device.fire(&cx, pane, trigger, out);
+        }
+        for &index in due {
+            let (cx, device, region) = self.parts(index);
+            device.finalise(&cx, w, trigger.watermark, region, out);
+            self.mark(index);
+            self.register(index);
+        }
+    }
+
+    /// Region scope: registers a device for the combined watermark that closes its next window.
+    pub(super) fn register(&mut self, index: usize) {
+        let device = &mut self.devices[index];
+        let next = Some(device.next).filter(|next| *next != EventTime::MAX);
+        if device.registered != next {
+            if let Some(at) = device.registered {
+                self.timeline.remove(&(at, index));
+            }
+            device.registered = next;
+            self.timeline.extend(next.map(|at| (at, index)));
+        }
+    }
+
+    /// The watermark that closes the windows of a device.
+    pub(super) fn closing_watermark(&self, index: usize) -> EventTime {
+        if self.in_device_scope() {
+            self.devices[index].watermark(self.listening.stamp())
+        } else {
+            self.partitions.combined()
+        }
+    }
+
+    /// A region's roll-ups follow its watermark.
+    fn settle_region(&mut self, region: usize, cause: Cause, out: &mut Effects) {
+        let w = self.region_closing(region);
+        let trigger = Trigger { cause, watermark: Some(w) };
+        self.settle_region_at(region, w, trigger, out);
+        self.publish_if_immediate(out);
+    }
+
+    fn region_closing(&self, region: usize) -> EventTime {
+        if self.in_device_scope() { self.regions[region].watermark() } else { self.partitions.combined() }
+    }
+
+    /// Roll-ups fire up to `w`, due revisions are told, what all devices are past becomes final.
+    fn settle_region_at(&mut self, index: usize, w: EventTime, trigger: Trigger, out: &mut Effects) {
+        let stamp = self.listening.stamp();
+        let complete = if self.in_device_scope() { self.regions[index].complete() } else { w };
+        let complete = if trigger.watermark.is_none() { EventTime::MAX } else { complete };
+        let lateness = self.regions[index].allowed_lateness();
+        let mut panes = std::mem::take(&mut self.regions[index].panes);
+        for (key, pane) in &mut panes {
+            let fires = pane.emission.awaits_watermark() && last_inside(key.0) <= w;
+            let is_final = final_at(key.0, lateness) <= complete;
+            let revises = pane.emission.due().is_some_and(|due| due <= stamp || is_final);
+            if fires {
+                self.fire_region(index, *key, pane, trigger, out);
+            } else if revises {
+                let trigger = Trigger { cause: Cause::Element, ..trigger };
+                self.fire_region(index, *key, pane, trigger, out);
+            }
+        }
+        let region = &mut self.regions[index];
+        let closed = panes.extract_if(.., |(end, _), _| final_at(*end, lateness) <= complete);
+        region.closed.extend(closed.map(|(key, _)| key));
+        region.panes = panes;
+        region.find_next();
+        self.books.region_missed += std::mem::take(&mut region.missed);
+        self.arm_region(index);
+    }
+
+    /// Tells a region's roll-up as it stands. Its cost is that of its devices; revisions are held back for it.
+    fn fire_region(
+        &mut self,
+        index: usize,
+        key: (EventTime, usize),
+        pane: &mut RegionPane,
+        trigger: Trigger,
+        out: &mut Effects,
+    ) {
+        let samples = self.region_samples(index, key, pane);
+        let revision = pane.emission.tell();
+        pane.dirty = true;
+        self.regions[index].dirty = true;
+        let cx = self.context();
+        let region = &self.regions[index];
+        let who = (&region.id, region.members.len());
+        out.push(Output::Region(cx.region_result(who, key, pane, &samples, revision, trigger)));
+    }
+
+    /// All samples of a region's roll-up: those of final windows, and those of the devices' open ones.
+    fn region_samples(&self, index: usize, key: (EventTime, usize), pane: &RegionPane) -> RegionSamples {
+        let cx = self.context();
+        let mut samples = pane.settled.clone();
+        for &member in &self.regions[index].members {
+            let device = &self.devices[member];
+            if let Some(open) = device.pane(key).filter(|open| open.in_region) {
+                samples.merge(&device.composed(&cx, open), &cx.source(device).metrics);
+            }
+        }
+        samples
+    }
+
+    pub(super) fn arm_device(&mut self, index: usize) {
+        let device = &mut self.devices[index];
+        if let Some(at) = device.next_on_clock().filter(|_| self.settings.clock == super::ClockRules::Applied)
+            && device.armed.is_none_or(|armed| at < armed)
+        {
+            device.armed = Some(at);
+            self.deadlines.at_stamp(at, ClockDeadline::Device(index));
+        }
+    }
+
+    pub(super) fn arm_region(&mut self, index: usize) {
+        let region = &mut self.regions[index];
+        if let Some(at) = region.next_on_clock(self.listening.stamp())
+            && self.settings.clock == super::ClockRules::Applied
+            && region.armed.is_none_or(|armed| at < armed)
+        {
+            region.armed = Some(at);
+            self.deadlines.at_stamp(at, ClockDeadline::Region(index));
+        }
+    }
+
+    /// Watermarks are published from now on, in steps of the interval.
+    pub(super) fn start_publishing(&mut self, now: Now) {
+        if !self.publishing && self.settings.watermark_interval > Span::ZERO {
+            self.publishing = true;
+            let at = now.wall + self.settings.watermark_interval;
+            self.deadlines.at_stamp(at, ClockDeadline::Publish);
+        }
+    }
+
+    fn publish_if_immediate(&mut self, out: &mut Effects) {
+        if self.settings.watermark_interval == Span::ZERO {
+            self.publish_watermarks(out);
+        }
+    }
+
+    /// Tells the watermarks that moved since they were last told, of the regions and then of the gateway.
+    fn publish_watermarks(&mut self, out: &mut Effects) {
+        let stamp = self.listening.stamp();
+        for index in 0..self.regions.len() {
+            if self.in_device_scope() {
+                self.regions[index].progress(stamp);
+            }
+            let region = &mut self.regions[index];
+            let w = region.watermark();
+            if w > region.published {
+                region.published = w;
+                region.dirty = true;
+                let region = Some(region.id.clone());
+                out.push(self.watermark_report(region, Some(w)));
+            }
+        }
+        let w = self.gateway_watermark();
+        if w > self.gateway_published {
+            self.gateway_published = w;
+            out.push(self.watermark_report(None, Some(w)));
+        }
+    }
+
+    fn watermark_report(
+        &self,
+        region: Option<crate::ids::RegionId>,
+        watermark: Option<EventTime>,
+    ) -> Output {
+        Output::Watermark(WatermarkReport { region, watermark, clock: self.clock })
+    }
+
+    /// The minimum over the regions that have spoken; region scope: the combined watermark.
+    fn gateway_watermark(&self) -> EventTime {
+        if !self.in_device_scope() {
+            return self.partitions.combined();
+        }
+        let spoken = self.regions.iter().map(super::Region::watermark);
+        spoken.filter(|w| *w != EventTime::MIN).min().unwrap_or(EventTime::MIN)
+    }
+
+    /// The end of a replayed file: every watermark goes to infinity, everything still open fires, and the published
+    /// watermarks keep their values.
+    pub(super) fn on_end(&mut self, out: &mut Effects) {
+        let all: Vec<usize> = (0..self.devices.len()).collect();
+        let trigger = Trigger { cause: Cause::End, watermark: None };
+        self.settle_many(&all, EventTime::MAX, trigger, out);
+        for region in 0..self.regions.len() {
+            self.settle_region_at(region, EventTime::MAX, trigger, out);
+        }
+        out.push(self.watermark_report(None, None));
+    }
+}

@@ -1,0 +1,364 @@
+//! A region: the minimum over its devices, and the roll-ups that this minimum closes (SPEC 3.2).
+//!
+//! Three kinds of members are kept apart, so that a message or a tick costs the same in a fleet of ten and of ten
+//! thousand: those with a watermark of their own (in a tree of minima), those that are idle and follow the clock
+//! (counted by lateness: they all stand at `L − D − 1`), and those held out for lagging more than `max-hold`.
+
+use std::collections::BTreeMap;
+
+use crate::engine::aggregate::Gauge;
+use crate::engine::emission::Emission;
+use crate::engine::minimum::Minimum;
+use crate::engine::pane::Samples;
+use crate::engine::settings::SourceMetric;
+use crate::engine::watermark::bounded;
+use crate::engine::window::{final_at, last_inside};
+use crate::ids::RegionId;
+use crate::time::{ArrivalTime, EventTime, Span};
+
+/// One region.
+#[derive(Debug)]
+pub struct Region {
+    /// Its name.
+    pub id: RegionId,
+    /// Indices of its devices, in the order in which they joined.
+    pub members: Vec<usize>,
+    /// Open roll-ups by end and window.
+    pub panes: BTreeMap<(EventTime, usize), RegionPane>,
+    /// Next moment on the listened clock at which it wants to be looked at.
+    pub armed: Option<ArrivalTime>,
+    /// Device windows that closed after their roll-up here was final, since they were last counted.
+    pub missed: u64,
+    /// Roll-ups that the store still has and that are final, by end and window.
+    pub closed: Vec<(EventTime, usize)>,
+    /// Watermark last published.
+    pub published: EventTime,
+    /// Region scope: listened duration when anything of it was last heard.
+    pub heard: Span,
+    /// Region scope: a deadline for its silence is set.
+    pub watched: bool,
+    /// It differs from what the store has.
+    pub dirty: bool,
+    /// The next watermark at which a roll-up fires or becomes final.
+    next: EventTime,
+    own: Minimum,
+    held: BTreeMap<usize, EventTime>,
+    followers: BTreeMap<Span, u32>,
+    highest: EventTime,
+    max_hold: Span,
+    /// Longest allowed lateness of its devices.
+    allowed_lateness: Span,
+    watermark: EventTime,
+    /// The minimum with those held out: nothing at or below it comes from anybody.
+    complete: EventTime,
+}
+
+/// A member crossed `max-hold`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HoldChange {
+    /// The member.
+    pub member: usize,
+    /// It is held out now; else it is back.
+    pub out: bool,
+    /// Its watermark.
+    pub watermark: EventTime,
+}
+
+impl Region {
+    /// A region without devices.
+    pub fn new(id: RegionId, max_hold: Span) -> Self {
+        Self {
+            id,
+            members: Vec::new(),
+            panes: BTreeMap::new(),
+            armed: None,
+            missed: 0,
+            closed: Vec::new(),
+            published: EventTime::MIN,
+            heard: Span::ZERO,
+            watched: false,
+            dirty: true,
+            next: EventTime::MAX,
+            own: Minimum::default(),
+            held: BTreeMap::new(),
+            followers: BTreeMap::new(),
+            highest: EventTime::MIN,
+            max_hold,
+            allowed_lateness: Span::ZERO,
+            watermark: EventTime::MIN,
+            complete: EventTime::MIN,
+        }
+    }
+
+    /// Takes back where a snapshot left the watermarks.
+    pub fn restore(&mut self, watermark: EventTime, complete: EventTime, published: EventTime) {
+        (self.watermark, self.complete, self.published) = (watermark, complete, published);
+        self.dirty = false;
+    }
+
+    /// A device joins; returns its number among the members. It holds nothing until it speaks.
+    pub fn join(&mut self, device: usize, allowed_lateness: Span) -> usize {
+        self.members.push(device);
+        self.allowed_lateness = self.allowed_lateness.max(allowed_lateness);
+        self.members.len() - 1
+    }
+
+    /// The watermark as published: it never moves back. [`EventTime::MIN`] before the first.
+    pub fn watermark(&self) -> EventTime {
+        self.watermark
+    }
+
+    /// The watermark of the slowest device, those held out included.
+    pub fn complete(&self) -> EventTime {
+        self.complete
+    }
+
+    /// A member's watermark is now `to`. Says who crossed `max-hold`, which is nobody most of the time.
+    pub fn advance(&mut self, member: usize, to: EventTime) -> Vec<HoldChange> {
+        let mut changes = Vec::new();
+        self.highest = self.highest.max(to);
+        if self.held.contains_key(&member) {
+            if self.highest - to > self.max_hold {
+                self.held.insert(member, to);
+            } else {
+                self.held.remove(&member);
+                self.own.set(member, to);
+                changes.push(HoldChange { member, out: false, watermark: to });
+            }
+        } else {
+            self.own.set(member, to);
+        }
+        self.hold_out(&mut changes);
+        changes
+    }
+
+    fn hold_out(&mut self, changes: &mut Vec<HoldChange>) {
+        while self.highest - self.own.least() > self.max_hold {
+            let Some(member) = self.own.least_slot() else { return };
+            let watermark = self.own.value(member);
+            self.own.set(member, EventTime::MAX);
+            self.held.insert(member, watermark);
+            changes.push(HoldChange { member, out: true, watermark });
+        }
+    }
+
+    /// An idle member follows the clock from now on.
+    pub fn follow(&mut self, member: usize, lateness: Span) {
+        self.held.remove(&member);
+        self.own.set(member, EventTime::MAX);
+        *self.followers.entry(lateness).or_default() += 1;
+    }
+
+    /// A member that followed the clock is heard again; [`Self::advance`] says where it stands.
+    pub fn unfollow(&mut self, lateness: Span) {
+        let count = self.followers.get_mut(&lateness).expect("it followed with this lateness");
+        *count -= 1;
+        if *count == 0 {
+            self.followers.remove(&lateness);
+        }
+    }
+
+    /// Brings the watermarks up to date; tells whether any moved. `stamp` is the listened stamp.
+    pub fn progress(&mut self, stamp: ArrivalTime) -> bool {
+        let own = self.own.least();
+        let mut least = own;
+        let mut complete = own.min(self.held.values().copied().min().unwrap_or(EventTime::MAX));
+        for lateness in self.followers.keys().rev() {
+            let follower = bounded(stamp.stamped(), *lateness);
+            complete = complete.min(follower);
+            if self.highest - follower <= self.max_hold || self.highest == EventTime::MIN {
+                least = least.min(follower);
+            }
+        }
+        self.move_to(least, complete)
+    }
+
+    /// Sets the watermarks from outside: region scope, or the end of a replay.
+    pub fn move_to(&mut self, watermark: EventTime, complete: EventTime) -> bool {
+        let mut moved = false;
+        for (mine, to) in [(&mut self.watermark, watermark), (&mut self.complete, complete)] {
+            if to > *mine && to != EventTime::MAX {
+                *mine = to;
+                moved = true;
+            }
+        }
+        self.dirty |= moved;
+        moved
+    }
+
+    /// Whether the roll-up of a window that ends at `end` is final.
+    pub fn is_final(&self, end: EventTime) -> bool {
+        final_at(end, self.allowed_lateness) <= self.complete
+    }
+
+    /// The roll-up that a device's window belongs to, made where it does not exist; `None` when it is final.
+    pub fn pane(
+        &mut self,
+        window: usize,
+        start: EventTime,
+        end: EventTime,
+        metrics: usize,
+    ) -> Option<&mut RegionPane> {
+        if self.is_final(end) {
+            return None;
+        }
+        self.next = self.next.min(last_inside(end));
+        Some(
+            self.panes
+                .entry((end, window))
+                .or_insert_with(|| RegionPane::new(start, metrics)),
+        )
+    }
+
+    /// Whether `w` is a watermark at which something is to be done.
+    pub fn is_due_at(&self, w: EventTime) -> bool {
+        w >= self.next
+    }
+
+    /// Longest allowed lateness of its devices.
+    pub fn allowed_lateness(&self) -> Span {
+        self.allowed_lateness
+    }
+
+    /// Finds the next such watermark.
+    pub fn find_next(&mut self) {
+        let allowed_lateness = self.allowed_lateness;
+        let next = |(end, _): &(EventTime, usize), pane: &RegionPane| {
+            let fires = pane.emission.awaits_watermark();
+            if fires { last_inside(*end) } else { final_at(*end, allowed_lateness) }
+        };
+        self.next =
+            self.panes.iter().map(|(key, pane)| next(key, pane)).min().unwrap_or(EventTime::MAX);
+    }
+
+    /// When the clock alone brings the next thing to do: a roll-up closes, or a revision is due.
+    pub fn next_on_clock(&self, stamp: ArrivalTime) -> Option<ArrivalTime> {
+        let slowest = self.followers.keys().next_back();
+        let closes = slowest
+            .filter(|_| self.next != EventTime::MAX)
+            .map(|lateness| ArrivalTime((self.next + *lateness + Span(1)).0))
+            .filter(|at| *at > stamp);
+        let revises = self.panes.values().filter_map(|pane| pane.emission.due());
+        closes.into_iter().chain(revises).filter(|at| *at != ArrivalTime::MAX).min()
+    }
+}
+
+/// The roll-up of one window over a region: the samples of devices whose own window is final. What it tells is these,
+/// merged with the devices' windows that are still open.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RegionPane {
+    /// First instant inside.
+    pub start: EventTime,
+    /// Samples of the devices that are final.
+    pub settled: RegionSamples,
+    /// What has been told of it.
+    pub emission: Emission,
+    /// It differs from what the store has.
+    pub dirty: bool,
+}
+
+impl RegionPane {
+    fn new(start: EventTime, metrics: usize) -> Self {
+        Self {
+            start,
+            settled: RegionSamples::none(metrics),
+            emission: Emission::default(),
+            dirty: true,
+        }
+    }
+}
+
+/// Merged samples of many devices.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RegionSamples {
+    /// Records with a value.
+    pub count: u32,
+    /// Those of them that carry the arrival time.
+    pub stamped: u32,
+    /// Devices with a sample.
+    pub reporting: u32,
+    /// Per metric of the configuration: merged values, and the sum of the devices' means.
+    pub metrics: Vec<(Gauge, f64)>,
+}
+
+impl RegionSamples {
+    /// None yet, of so many metrics.
+    pub fn none(metrics: usize) -> Self {
+        Self { count: 0, stamped: 0, reporting: 0, metrics: vec![(Gauge::default(), 0.0); metrics] }
+    }
+
+    /// Adds one device's window.
+    pub fn merge(&mut self, device: &Samples, metrics: &[SourceMetric]) {
+        self.count = self.count.saturating_add(device.count);
+        self.stamped = self.stamped.saturating_add(device.stamped);
+        self.reporting += u32::from(device.count > 0);
+        for (gauge, metric) in device.metrics.iter().zip(metrics) {
+            let (merged, sum_of_means) = &mut self.metrics[metric.metric];
+            merged.merge(gauge);
+            *sum_of_means += gauge.mean().unwrap_or(0.0);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn region(members: usize) -> Region {
+        let mut region = Region::new("north".into(), Span(100));
+        (0..members).for_each(|device| {
+            region.join(device, Span(10));
+        });
+        region
+    }
+
+    fn watermark(region: &mut Region, stamp: i64) -> i64 {
+        region.progress(ArrivalTime(stamp));
+        region.watermark().0
+    }
+
+    #[test]
+    fn the_slowest_of_those_that_have_spoken_decides() {
+        let mut region = region(3);
+        region.advance(0, EventTime(50));
+        assert_eq!(watermark(&mut region, 0), 50);
+        region.advance(1, EventTime(20));
+        assert_eq!(watermark(&mut region, 0), 50, "the published watermark does not go back");
+        region.advance(0, EventTime(90));
+        region.advance(1, EventTime(80));
+        assert_eq!(watermark(&mut region, 0), 80);
+    }
+
+    #[test]
+    fn a_lag_of_exactly_max_hold_holds_and_one_more_is_left_out() {
+        let mut region = region(2);
+        region.advance(0, EventTime(0));
+        assert!(region.advance(1, EventTime(100)).is_empty());
+        assert_eq!(watermark(&mut region, 0), 0);
+        let out = HoldChange { member: 0, out: true, watermark: EventTime(0) };
+        assert_eq!(region.advance(1, EventTime(101)), [out]);
+        assert_eq!(watermark(&mut region, 0), 101);
+        assert_eq!(region.complete(), EventTime(0), "a roll-up is kept for it");
+        let back = HoldChange { member: 0, out: false, watermark: EventTime(1) };
+        assert_eq!(region.advance(0, EventTime(1)), [back]);
+        assert_eq!(watermark(&mut region, 0), 101);
+    }
+
+    #[test]
+    fn idle_members_follow_the_clock_with_their_lateness() {
+        let mut region = region(2);
+        region.advance(0, EventTime(500));
+        region.advance(1, EventTime(500));
+        region.follow(0, Span(10));
+        region.follow(1, Span(20));
+        assert_eq!(watermark(&mut region, 600), 579);
+        region.unfollow(Span(20));
+        region.advance(1, EventTime(579));
+        assert_eq!(watermark(&mut region, 620), 579);
+    }
+
+    #[test]
+    fn a_region_without_devices_has_no_watermark() {
+        assert_eq!(watermark(&mut region(0), 1_000), i64::MIN);
+    }
+}
