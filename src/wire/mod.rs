@@ -2,6 +2,8 @@
 
 pub mod decode;
 pub mod encode;
+mod pointer;
 pub mod profile;
+mod scalar;
 pub mod timestamp;
 pub mod topic;
