@@ -38,6 +38,20 @@ impl fmt::Debug for Span {
     }
 }
 
+impl Add for Span {
+    type Output = Self;
+    fn add(self, other: Self) -> Self {
+        Self(self.0.saturating_add(other.0))
+    }
+}
+
+impl Sub for Span {
+    type Output = Self;
+    fn sub(self, other: Self) -> Self {
+        Self(self.0.saturating_sub(other.0))
+    }
+}
+
 macro_rules! instant {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*

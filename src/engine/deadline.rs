@@ -81,7 +81,7 @@ impl Deadlines {
         let clock = self.clock.peek().map(|Reverse(entry)| *entry).filter(|e| e.0 <= stamp);
         let silence_first = match (silence, clock) {
             (Some((at, _)), Some((then, _))) => {
-                duration.0.saturating_sub(at.0) >= (stamp - then).0
+                duration - at >= stamp - then
             }
             (silence, _) => silence.is_some(),
         };

@@ -113,6 +113,12 @@ impl NumberLog {
         (write, self.cut_segments())
     }
 
+    /// Writes all of it with the next changes, into a store that has nothing of it.
+    pub fn store_again(&mut self) {
+        self.segments.clear();
+        self.stored_to = self.first;
+    }
+
     fn cut_segments(&mut self) -> Vec<u64> {
         let mut cut = Vec::new();
         loop {

@@ -60,6 +60,8 @@ pub struct Device {
     pub closed: Vec<(usize, EventTime)>,
     /// It differs from what the store has.
     pub dirty: bool,
+    /// The store knows its name.
+    pub identity_is_stored: bool,
 }
 
 /// What became of a record.
@@ -212,6 +214,7 @@ impl Device {
         if let Some(rollup) = region.panes.get_mut(&(pane.end, pane.window)) {
             rollup.emission.defer(delay, cx.clock_stamp());
             rollup.dirty = true;
+            region.dirty = true;
         }
     }
 
@@ -287,6 +290,11 @@ impl Device {
             self.settle_into_rollups(cx, &pane, region);
             self.closed.push((pane.window, pane.start));
         }
+        self.find_next();
+    }
+
+    /// Finds the next watermark at which a window fires or becomes final.
+    pub fn find_next(&mut self) {
         self.next = self.panes.iter().map(|pane| self.target(pane)).min().unwrap_or(EventTime::MAX);
     }
 
@@ -306,6 +314,7 @@ impl Device {
         {
             rollup.settled.merge(&pane.samples, &cx.source(self).metrics);
             rollup.dirty = true;
+            region.dirty = true;
         } else if cx.settings.region_rollups {
             region.missed += 1;
         }
@@ -328,7 +337,7 @@ impl Device {
                 self.fire(cx, index, trigger, out);
             }
         }
-        self.next = self.panes.iter().map(|pane| self.target(pane)).min().unwrap_or(EventTime::MAX);
+        self.find_next();
     }
 
     /// When the clock alone brings the next thing to do.

@@ -51,7 +51,7 @@ impl Listening {
             Hearing::Deaf => (self.stamp, self.duration),
             Hearing::CaughtUp(since) => {
                 let elapsed = Span((now.mono - since.mono).0.max(0));
-                (self.stamp.max(now.wall), Span(self.duration.0.saturating_add(elapsed.0)))
+                (self.stamp.max(now.wall), self.duration + elapsed)
             }
         }
     }
@@ -92,7 +92,7 @@ impl Listening {
         match self.hearing {
             Hearing::Deaf => None,
             Hearing::CaughtUp(since) => {
-                Some(since.mono + Span(duration.0.saturating_sub(self.duration.0).max(0)))
+                Some(since.mono + Span((duration - self.duration).0.max(0)))
             }
         }
     }

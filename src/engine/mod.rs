@@ -10,6 +10,7 @@
 pub mod aggregate;
 pub mod books;
 pub mod checkpoint;
+pub mod codec;
 pub mod context;
 pub mod coverage;
 pub mod deadline;
@@ -24,6 +25,7 @@ pub mod pane;
 pub mod partition;
 pub mod progress;
 pub mod region;
+pub mod restore;
 pub mod settings;
 pub mod side_output;
 pub mod snapshot;
@@ -79,10 +81,16 @@ pub struct Engine {
     /// Region scope: devices by the combined watermark at which they are to be looked at.
     timeline: BTreeSet<(EventTime, usize)>,
     gateway_published: EventTime,
-    publishing: bool,
+    /// When watermarks are next published.
+    publish_at: Option<ArrivalTime>,
     malformed: Vec<RateLimit>,
     books: Books,
+    stored_books: Books,
+    /// Devices that differ from what the store has.
     dirty: Vec<usize>,
+    /// Keys of the store that go with the next checkpoint.
+    obsolete: Vec<Vec<u8>>,
+    layout_is_new: bool,
     scratch: Scratch,
     judged: Vec<Judged>,
     touched: Vec<usize>,
@@ -112,11 +120,19 @@ struct Message<'a> {
 impl Engine {
     /// A new engine: the beginning of a generation, at `created` of the gateway's clock.
     pub fn new(settings: Settings, generation: Generation, created: ArrivalTime) -> Self {
+        let mut engine = Self::without_regions(settings, generation, created);
+        for region in engine.settings.regions.clone() {
+            engine.region(region.as_str());
+        }
+        engine
+    }
+
+    fn without_regions(settings: Settings, generation: Generation, created: ArrivalTime) -> Self {
         let combine = match settings.scope {
             Scope::Region(combine) => combine,
             Scope::Device => Combine::Split,
         };
-        let mut engine = Self {
+        Self {
             region_aggregates: region_aggregates(&settings),
             generation,
             created,
@@ -133,19 +149,18 @@ impl Engine {
             partitions: Partitions::new(combine),
             timeline: BTreeSet::new(),
             gateway_published: EventTime::MIN,
-            publishing: false,
+            publish_at: None,
             malformed: vec![RateLimit::default(); settings.sources.len()],
             books: Books::default(),
+            stored_books: Books::default(),
             dirty: Vec::new(),
+            obsolete: Vec::new(),
+            layout_is_new: true,
             scratch: Scratch::default(),
             judged: Vec::new(),
             touched: Vec::new(),
             settings,
-        };
-        for region in engine.settings.regions.clone() {
-            engine.region(region.as_str());
         }
-        engine
     }
 
     /// Takes one input and says what is to be said.
@@ -553,7 +568,9 @@ impl Engine {
             return None;
         }
         let region = self.region(item.region);
-        Some(self.insert_device(source, region, item.device))
+        let index = self.insert_device(source, region, item.device);
+        self.watch(index);
+        Some(index)
     }
 
     fn insert_device(&mut self, source: usize, region: usize, name: &str) -> usize {
@@ -584,14 +601,20 @@ impl Engine {
             refusals: RateLimit::default(),
             closed: Vec::new(),
             dirty: false,
+            identity_is_stored: false,
         });
         self.by_name[region].insert(name.into(), index);
         self.mark(index);
-        if self.has_clock() && self.in_device_scope() {
-            let at = self.listening.duration() + policy.idle_timeout;
+        index
+    }
+
+    /// Looks at a device when it has been silent for its idle timeout.
+    fn watch(&mut self, index: usize) {
+        let device = &self.devices[index];
+        if self.has_clock() && self.in_device_scope() && device.activity == Activity::Active {
+            let at = device.heard + device.policy.idle_timeout;
             self.deadlines.at_duration(at, Silence::Device(index));
         }
-        index
     }
 
     /// The region of that name, made where it is not known.

@@ -59,6 +59,14 @@ impl Partitions {
         self.combined
     }
 
+    /// Takes back one partition of a snapshot.
+    pub fn restore(&mut self, index: usize, partition: Partition) {
+        self.idle += usize::from(partition.idle);
+        self.idle -= usize::from(self.each[index].idle);
+        self.each[index] = partition;
+        self.count(index);
+    }
+
     /// Takes back the combined watermark of a snapshot, after its partitions.
     pub fn restore_combined(&mut self, combined: EventTime) {
         self.combined = combined;

@@ -18,7 +18,7 @@ impl Engine {
         while let Some(due) = self.deadlines.pop(stamp, duration) {
             match due {
                 Due::Silence(at, who) => {
-                    self.listening.step_to(stamp - (Span(duration.0.saturating_sub(at.0))));
+                    self.listening.step_to(stamp - (duration - at));
                     self.on_silence(at, who, out);
                 }
                 Due::Clock(at, what) => {
@@ -39,7 +39,10 @@ impl Engine {
 
     fn on_device_silence(&mut self, at: Span, index: usize, out: &mut Effects) {
         let device = &mut self.devices[index];
-        let silent_at = Span(device.heard.0.saturating_add(device.policy.idle_timeout.0));
+        if device.activity != Activity::Active {
+            return;
+        }
+        let silent_at = device.heard + device.policy.idle_timeout;
         if silent_at > at {
             self.deadlines.at_duration(silent_at, Silence::Device(index));
         } else if device.generator.watermark() == EventTime::MIN {
@@ -66,8 +69,7 @@ impl Engine {
             ClockDeadline::Device(_) | ClockDeadline::Region(_) => {} // an earlier or later one took its place
             ClockDeadline::Publish => {
                 self.publish_watermarks(out);
-                let next = at + self.settings.watermark_interval;
-                self.deadlines.at_stamp(next, ClockDeadline::Publish);
+                self.publish_again(at);
             }
         }
     }
@@ -80,10 +82,9 @@ impl Engine {
             && bounded(cx.stamp.stamped(), device.policy.lateness) >= device.generator.watermark()
         {
             device.activity = Activity::Following;
-            device.dirty = true;
             region.follow(device.member, device.policy.lateness);
         }
-        let w = device.closing(&cx);
+        let w = device.watermark(cx.stamp);
         if device.activity == Activity::Following && w >= device.next {
             let trigger = Trigger { cause: Cause::Idle, watermark: Some(w) };
             device.settle(&cx, w, trigger, region, out);
@@ -91,8 +92,7 @@ impl Engine {
         let w = if self.in_device_scope() { w } else { self.partitions.combined() };
         let (cx, device, _) = self.parts(index);
         device.revise(&cx, w, out);
-        self.dirty.push(index);
-        self.devices[index].dirty = true;
+        self.mark(index);
         self.arm_device(index);
         if self.in_device_scope() {
             let region = self.devices[index].region;
@@ -120,7 +120,6 @@ impl Engine {
         let w = device.watermark(cx.stamp);
         let followed = device.activity == Activity::Following;
         device.activity = Activity::Active;
-        let silent_at = Span(duration.0.saturating_add(device.policy.idle_timeout.0));
         let changes = if followed {
             device.generator.raise(w);
             region.unfollow(device.policy.lateness);
@@ -128,7 +127,7 @@ impl Engine {
         } else {
             Vec::new()
         };
-        self.deadlines.at_duration(silent_at, Silence::Device(index));
+        self.watch(index);
         self.mark(index);
         self.tell_holds(self.devices[index].region, &changes, out);
     }
@@ -208,7 +207,7 @@ impl Engine {
         let partition = &mut self.regions[region];
         partition.heard = duration;
         if !std::mem::replace(&mut partition.watched, true) {
-            let at = Span(duration.0.saturating_add(policy.idle_timeout.0));
+            let at = duration + policy.idle_timeout;
             self.deadlines.at_duration(at, Silence::Partition(region));
         }
     }
@@ -216,7 +215,7 @@ impl Engine {
     fn on_partition_silence(&mut self, at: Span, index: usize, out: &mut Effects) {
         let region = &mut self.regions[index];
         let policy = self.settings.policies.resolve_region(region.id.as_str());
-        let silent_at = Span(region.heard.0.saturating_add(policy.idle_timeout.0));
+        let silent_at = region.heard + policy.idle_timeout;
         if silent_at > at {
             self.deadlines.at_duration(silent_at, Silence::Partition(index));
         } else {
@@ -381,11 +380,15 @@ impl Engine {
 
     /// Watermarks are published from now on, in steps of the interval.
     pub(super) fn start_publishing(&mut self, now: Now) {
-        if !self.publishing && self.settings.watermark_interval > Span::ZERO {
-            self.publishing = true;
-            let at = now.wall + self.settings.watermark_interval;
-            self.deadlines.at_stamp(at, ClockDeadline::Publish);
+        if self.publish_at.is_none() && self.settings.watermark_interval > Span::ZERO {
+            self.publish_again(now.wall);
         }
+    }
+
+    fn publish_again(&mut self, last: ArrivalTime) {
+        let at = last + self.settings.watermark_interval;
+        self.publish_at = Some(at);
+        self.deadlines.at_stamp(at, ClockDeadline::Publish);
     }
 
     fn publish_if_immediate(&mut self, out: &mut Effects) {

@@ -98,6 +98,11 @@ struct Entry {
 }
 
 impl Scratch {
+    /// Forgets the last message.
+    pub fn clear(&mut self) {
+        self.found.clear(0);
+    }
+
     /// Items of the last message.
     pub fn len(&self) -> usize {
         self.found.entries.len()

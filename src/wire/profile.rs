@@ -306,6 +306,16 @@ impl Profile {
         &self.source
     }
 
+    /// Whether a topic is one of this source's.
+    pub fn matches(&self, topic: &str) -> bool {
+        self.template.matches(topic).is_some()
+    }
+
+    /// Whether devices send times; where they do not, the arrival time is the event time.
+    pub fn declares_time(&self) -> bool {
+        self.time.is_some()
+    }
+
     /// MQTT filters to subscribe to; at least one.
     pub fn filters(&self) -> &[String] {
         &self.filters

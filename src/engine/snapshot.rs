@@ -1,0 +1,470 @@
+//! Everything the engine knows, as records for the store, versioned.
+//!
+//! One small record per device, one per open window: only those that changed are written. Keys begin with a tag whose
+//! order is the order in which a restored engine needs them:
+//!
+//! | tag | record |
+//! |---|---|
+//! | 1 | layout: names of windows, metrics and sources, which the others name by number |
+//! | 2 | gateway: listened time, books, where the logs begin |
+//! | 3 | region: its name and watermarks |
+//! | 4 | identity of a device, written once |
+//! | 5 | device: highest event time, watermark, last heard |
+//! | 6 | pane of a device: samples and what was told |
+//! | 7 | roll-up of a region |
+//! | 8, 9 | segments of the duplicate memory |
+
+use std::collections::BTreeSet;
+
+use crate::engine::aggregate::Gauge;
+use crate::engine::checkpoint::Checkpoint;
+use crate::engine::codec::{Reader, Writer};
+use crate::engine::dedup::Memory;
+use crate::engine::device::{Activity, Device};
+use crate::engine::emission::Emission;
+use crate::engine::pane::{Pane, Samples};
+use crate::engine::region::{Region, RegionPane, RegionSamples};
+use crate::engine::settings::{Aggregates, Settings, SourceMetric};
+use crate::engine::side_output::RateLimit;
+use crate::engine::Engine;
+use crate::time::{ArrivalTime, ClockQuality, EventTime, Span};
+
+/// Version of the records. A store with another one is refused.
+pub const VERSION: u8 = 1;
+
+pub(super) const LAYOUT: u8 = 1;
+pub(super) const GATEWAY: u8 = 2;
+pub(super) const REGION: u8 = 3;
+pub(super) const IDENTITY: u8 = 4;
+pub(super) const DEVICE: u8 = 5;
+pub(super) const PANE: u8 = 6;
+pub(super) const ROLLUP: u8 = 7;
+pub(super) const SEEN: u8 = 8;
+pub(super) const UNSETTLED: u8 = 9;
+
+impl Engine {
+    /// What changed since the last checkpoint; nothing when nothing did.
+    pub fn checkpoint(&mut self) -> Checkpoint {
+        let mut changes: Vec<(Vec<u8>, Option<Vec<u8>>)> = Vec::new();
+        if self.layout_is_new {
+            changes.push((key(LAYOUT, &[]), Some(layout(&self.settings))));
+        }
+        self.checkpoint_regions(&mut changes);
+        self.checkpoint_devices(&mut changes);
+        for (memory, tag) in [(Memory::Seen, SEEN), (Memory::Unsettled, UNSETTLED)] {
+            let (write, cut) = self.dedup.log(memory).changes();
+            let at = |start: u64| key(tag, &start.to_be_bytes());
+            changes.extend(cut.into_iter().map(|start| (at(start), None)));
+            changes.extend(write.into_iter().map(|(start, n)| (at(start), Some(segment(&n)))));
+        }
+        if !self.obsolete.is_empty() {
+            let kept: BTreeSet<&Vec<u8>> = changes.iter().map(|(key, _)| key).collect();
+            self.obsolete.retain(|key| !kept.contains(key) && *key != [GATEWAY]);
+            changes.extend(self.obsolete.drain(..).map(|key| (key, None)));
+        }
+        let books = self.books;
+        if !changes.is_empty() || books != self.stored_books {
+            changes.push((key(GATEWAY, &[]), Some(self.gateway_record())));
+        }
+        self.stored_books = books;
+        self.layout_is_new = false;
+        self.committed = self.dedup.unsettled_end();
+        Checkpoint { changes, mark: self.committed }
+    }
+
+    /// Writes everything with the next checkpoint: a snapshot that stands alone.
+    pub fn mark_all(&mut self) {
+        self.layout_is_new = true;
+        for index in 0..self.devices.len() {
+            self.devices[index].identity_is_stored = false;
+            self.mark(index);
+            self.devices[index].panes.iter_mut().for_each(|pane| pane.dirty = true);
+        }
+        for region in &mut self.regions {
+            region.dirty = true;
+            region.panes.values_mut().for_each(|pane| pane.dirty = true);
+        }
+        for memory in [Memory::Seen, Memory::Unsettled] {
+            self.dedup.log(memory).store_again();
+        }
+    }
+
+    fn checkpoint_regions(&mut self, changes: &mut Vec<(Vec<u8>, Option<Vec<u8>>)>) {
+        for (index, region) in (0..).zip(&mut self.regions) {
+            if !std::mem::take(&mut region.dirty) {
+                continue;
+            }
+            let partition = self.partitions.get(index as usize);
+            changes.push((key(REGION, &number(index)), Some(region_record(region, partition))));
+            for (end, window) in region.closed.drain(..) {
+                changes.push((rollup_key(index, window, end), None));
+            }
+            for ((end, window), pane) in &mut region.panes {
+                if std::mem::take(&mut pane.dirty) {
+                    let record = rollup_record(pane, &self.region_aggregates);
+                    changes.push((rollup_key(index, *window, *end), Some(record)));
+                }
+            }
+        }
+    }
+
+    fn checkpoint_devices(&mut self, changes: &mut Vec<(Vec<u8>, Option<Vec<u8>>)>) {
+        for at in self.dirty.drain(..) {
+            let index = u32::try_from(at).expect("max-devices fits");
+            let device = &mut self.devices[at];
+            device.dirty = false;
+            if !std::mem::replace(&mut device.identity_is_stored, true) {
+                changes.push((key(IDENTITY, &number(index)), Some(identity_record(device))));
+            }
+            changes.push((key(DEVICE, &number(index)), Some(device_record(device))));
+            for (window, start) in device.closed.drain(..) {
+                changes.push((pane_key(index, window, start), None));
+            }
+            let metrics = &self.settings.sources[device.source].metrics;
+            for pane in device.panes.iter_mut().filter(|pane| pane.dirty) {
+                pane.dirty = false;
+                let key = pane_key(index, pane.window, pane.start);
+                changes.push((key, Some(pane_record(pane, metrics))));
+            }
+        }
+    }
+
+    fn gateway_record(&self) -> Vec<u8> {
+        let mut w = Writer::default();
+        w.signed(self.listening.stamp().0).signed(self.listening.duration().0);
+        w.signed(self.gateway_published.0).signed(self.partitions.combined().0);
+        w.signed(self.publish_at.map_or(i64::MIN, |at| at.0));
+        w.u8(self.clock as u8);
+        self.dedup.beginnings().iter().for_each(|first| {
+            w.unsigned(*first);
+        });
+        w.unsigned(self.malformed.len() as u64);
+        self.malformed.iter().for_each(|limit| write_limit(&mut w, limit));
+        self.books.columns().for_each(|(_, count)| {
+            w.unsigned(count);
+        });
+        w.0
+    }
+
+    pub(super) fn read_gateway_record(&mut self, value: &[u8]) -> Option<[u64; 2]> {
+        let mut r = Reader(value);
+        let (stamp, duration) = (ArrivalTime(r.signed()?), Span(r.signed()?));
+        self.listening = crate::engine::listen::Listening::restore(duration, stamp);
+        self.gateway_published = EventTime(r.signed()?);
+        self.partitions.restore_combined(EventTime(r.signed()?));
+        self.publish_at = Some(ArrivalTime(r.signed()?)).filter(|at| *at != ArrivalTime::MIN);
+        self.clock = clock_quality(r.u8()?)?;
+        let beginnings = [r.unsigned()?, r.unsigned()?];
+        let limits: usize = r.small()?;
+        for at in 0..limits {
+            let limit = read_limit(&mut r)?;
+            if let Some(mine) = self.malformed.get_mut(at) {
+                *mine = limit;
+            }
+        }
+        let columns = std::iter::from_fn(|| r.unsigned());
+        self.books = crate::engine::books::Books::from_columns(columns);
+        self.stored_books = self.books;
+        Some(beginnings)
+    }
+}
+
+fn clock_quality(code: u8) -> Option<ClockQuality> {
+    use ClockQuality::{Holdover, Suspect, Synchronised, Unsynchronised};
+    [Synchronised, Holdover, Suspect, Unsynchronised].into_iter().find(|q| *q as u8 == code)
+}
+
+/// A key: its tag, then whatever tells the record from its like.
+pub(super) fn key(tag: u8, rest: &[u8]) -> Vec<u8> {
+    let mut key = Vec::with_capacity(1 + rest.len());
+    key.push(tag);
+    key.extend(rest);
+    key
+}
+
+fn number(index: u32) -> [u8; 4] {
+    index.to_be_bytes()
+}
+
+/// Keys sort as times do.
+fn sorted(time: EventTime) -> [u8; 8] {
+    (time.0 ^ i64::MIN).to_be_bytes()
+}
+
+fn pane_key(device: u32, window: usize, start: EventTime) -> Vec<u8> {
+    let window = [u8::try_from(window).expect("at most 255 windows")];
+    key(PANE, &[&number(device)[..], &window, &sorted(start)].concat())
+}
+
+fn rollup_key(region: u32, window: usize, end: EventTime) -> Vec<u8> {
+    let window = [u8::try_from(window).expect("at most 255 windows")];
+    key(ROLLUP, &[&number(region)[..], &window, &sorted(end)].concat())
+}
+
+/// The parts of a pane's or a roll-up's key: owner, window, start or end.
+pub(super) fn read_pane_key(rest: &[u8]) -> Option<(usize, usize, EventTime)> {
+    let (owner, rest) = rest.split_first_chunk::<4>()?;
+    let (window, time) = rest.split_first()?;
+    let time = i64::from_be_bytes(time.try_into().ok()?) ^ i64::MIN;
+    Some((u32::from_be_bytes(*owner) as usize, usize::from(*window), EventTime(time)))
+}
+
+fn segment(numbers: &[u64]) -> Vec<u8> {
+    numbers.iter().flat_map(|number| number.to_le_bytes()).collect()
+}
+
+/// Names of windows, metrics and sources in the order in which records number them.
+pub(super) fn layout(settings: &Settings) -> Vec<u8> {
+    let mut w = Writer::default();
+    w.u8(VERSION).unsigned(settings.windows.len() as u64);
+    for window in &settings.windows {
+        w.text(window.name.as_str()).signed(window.size.0).signed(window.offset.0);
+    }
+    w.unsigned(settings.metrics.len() as u64);
+    settings.metrics.iter().for_each(|metric| {
+        w.text(metric.name.as_str());
+    });
+    w.unsigned(settings.sources.len() as u64);
+    for source in &settings.sources {
+        w.text(source.profile.source().as_str()).unsigned(source.base as u64);
+        w.unsigned(source.metrics.len() as u64);
+        source.metrics.iter().for_each(|metric| {
+            w.unsigned(metric.metric as u64);
+        });
+    }
+    w.0
+}
+
+fn write_limit(w: &mut Writer, limit: &RateLimit) {
+    w.signed(limit.hour).unsigned(u64::from(limit.told)).unsigned(limit.withheld);
+}
+
+fn read_limit(r: &mut Reader<'_>) -> Option<RateLimit> {
+    Some(RateLimit { hour: r.signed()?, told: r.small()?, withheld: r.unsigned()? })
+}
+
+fn region_record(region: &Region, partition: &crate::engine::partition::Partition) -> Vec<u8> {
+    let mut w = Writer::default();
+    w.text(region.id.as_str());
+    w.signed(region.watermark().0).signed(region.complete().0).signed(region.published.0);
+    w.signed(partition.generator.highest().0).signed(partition.generator.watermark().0);
+    w.u8(u8::from(partition.idle) | u8::from(partition.behind) << 1 | u8::from(region.watched) << 2);
+    w.signed(region.heard.0);
+    w.0
+}
+
+/// A region as its record tells it.
+#[derive(Debug)]
+pub(super) struct RegionRecord<'a> {
+    pub(super) name: &'a str,
+    pub(super) watermarks: [EventTime; 3],
+    pub(super) partition: crate::engine::partition::Partition,
+    pub(super) watched: bool,
+    pub(super) heard: Span,
+}
+
+pub(super) fn read_region_record(value: &[u8]) -> Option<RegionRecord<'_>> {
+    let mut r = Reader(value);
+    let name = r.text()?;
+    let watermarks = [EventTime(r.signed()?), EventTime(r.signed()?), EventTime(r.signed()?)];
+    let generator = crate::engine::watermark::Generator::restore(
+        EventTime(r.signed()?),
+        EventTime(r.signed()?),
+    );
+    let flags = r.u8()?;
+    let partition = crate::engine::partition::Partition {
+        generator,
+        idle: flags & 1 != 0,
+        behind: flags & 2 != 0,
+    };
+    Some(RegionRecord { name, watermarks, partition, watched: flags & 4 != 0, heard: Span(r.signed()?) })
+}
+
+fn identity_record(device: &Device) -> Vec<u8> {
+    let mut w = Writer::default();
+    w.unsigned(device.region as u64).unsigned(device.source as u64).text(device.id.as_str());
+    w.0
+}
+
+/// Region, source (by the numbers of the store's layout) and name of a device.
+pub(super) fn read_identity(value: &[u8]) -> Option<(usize, usize, &str)> {
+    let mut r = Reader(value);
+    Some((r.small()?, r.small()?, r.text()?))
+}
+
+fn device_record(device: &Device) -> Vec<u8> {
+    let mut w = Writer::default();
+    let told = device.refusals != RateLimit::default();
+    w.u8(device.activity as u8 | u8::from(told) << 4);
+    w.signed(device.generator.highest().0).signed(device.generator.watermark().0);
+    w.signed(device.heard.0);
+    if told {
+        write_limit(&mut w, &device.refusals);
+    }
+    w.0
+}
+
+pub(super) fn read_device_record(device: &mut Device, value: &[u8]) -> Option<()> {
+    let mut r = Reader(value);
+    let flags = r.u8()?;
+    device.activity = [Activity::Active, Activity::Idle, Activity::Following]
+        .into_iter()
+        .find(|activity| *activity as u8 == flags & 0xf)?;
+    device.generator = crate::engine::watermark::Generator::restore(
+        EventTime(r.signed()?),
+        EventTime(r.signed()?),
+    );
+    device.heard = Span(r.signed()?);
+    if flags >> 4 != 0 {
+        device.refusals = read_limit(&mut r)?;
+    }
+    Some(())
+}
+
+fn write_emission(w: &mut Writer, emission: &Emission, start: EventTime) {
+    w.unsigned(u64::from(emission.told()));
+    match emission.due() {
+        None => w.u8(0),
+        Some(ArrivalTime::MAX) => w.u8(1),
+        Some(due) => w.u8(2).signed(due.0.wrapping_sub(start.0)),
+    };
+}
+
+fn read_emission(r: &mut Reader<'_>, start: EventTime) -> Option<Emission> {
+    let told = r.small()?;
+    let due = match r.u8()? {
+        0 => None,
+        1 => Some(ArrivalTime::MAX),
+        2 => Some(ArrivalTime(r.signed()?.wrapping_add(start.0))),
+        _ => return None,
+    };
+    Some(Emission::restore(told, due))
+}
+
+/// What of a gauge is kept, as bits of a byte: sum, least, greatest, squares, first, last.
+fn kept(asked: Aggregates) -> u8 {
+    let sum = asked.sum || asked.mean || asked.deviation;
+    [sum, asked.min, asked.max, asked.deviation, asked.first, asked.last]
+        .iter()
+        .enumerate()
+        .fold(0, |bits, (bit, kept)| bits | u8::from(*kept) << bit)
+}
+
+fn write_gauge(w: &mut Writer, gauge: &Gauge, start: EventTime, asked: Aggregates) {
+    w.unsigned(u64::from(gauge.count));
+    if gauge.count == 0 {
+        return;
+    }
+    let bits = kept(asked);
+    w.u8(bits);
+    for (bit, value) in [gauge.sum, gauge.min, gauge.max, gauge.m2].into_iter().enumerate() {
+        if bits >> bit & 1 == 1 {
+            w.float(value);
+        }
+    }
+    for (bit, (at, value)) in [(4, gauge.first), (5, gauge.last)] {
+        if bits >> bit & 1 == 1 {
+            w.signed(at.0.wrapping_sub(start.0)).float(value);
+        }
+    }
+}
+
+fn read_gauge(r: &mut Reader<'_>, start: EventTime) -> Option<Gauge> {
+    let mut gauge = Gauge { count: r.small()?, ..Gauge::default() };
+    if gauge.count == 0 {
+        return Some(gauge);
+    }
+    let bits = r.u8()?;
+    for (bit, value) in
+        [&mut gauge.sum, &mut gauge.min, &mut gauge.max, &mut gauge.m2].into_iter().enumerate()
+    {
+        if bits >> bit & 1 == 1 {
+            *value = r.float()?;
+        }
+    }
+    for (bit, end) in [(4, &mut gauge.first), (5, &mut gauge.last)] {
+        if bits >> bit & 1 == 1 {
+            *end = (EventTime(r.signed()?.wrapping_add(start.0)), r.float()?);
+        }
+    }
+    Some(gauge)
+}
+
+fn pane_record(pane: &Pane, metrics: &[SourceMetric]) -> Vec<u8> {
+    let mut w = Writer::default();
+    write_emission(&mut w, &pane.emission, pane.start);
+    w.u8(u8::from(pane.in_region));
+    let samples = &pane.samples;
+    w.unsigned(u64::from(samples.count));
+    if samples.count > 0 {
+        w.unsigned(u64::from(samples.stamped)).unsigned(samples.slots);
+        w.signed(samples.first.0.wrapping_sub(pane.start.0));
+        w.signed(samples.last.0.wrapping_sub(pane.start.0));
+        w.unsigned(samples.metrics.len() as u64);
+        for (gauge, metric) in samples.metrics.iter().zip(metrics) {
+            write_gauge(&mut w, gauge, pane.start, metric.aggregates);
+        }
+    }
+    w.0
+}
+
+/// Fills a pane; `place` says where a metric of the store's layout stands now.
+pub(super) fn read_pane_record(
+    pane: &mut Pane,
+    value: &[u8],
+    place: impl Fn(usize) -> Option<usize>,
+) -> Option<()> {
+    let mut r = Reader(value);
+    pane.emission = read_emission(&mut r, pane.start)?;
+    pane.in_region = r.u8()? != 0;
+    let samples: &mut Samples = &mut pane.samples;
+    samples.count = r.small()?;
+    if samples.count > 0 {
+        samples.stamped = r.small()?;
+        samples.slots = r.unsigned()?;
+        samples.first = EventTime(r.signed()?.wrapping_add(pane.start.0));
+        samples.last = EventTime(r.signed()?.wrapping_add(pane.start.0));
+        for metric in 0..r.small::<usize>()? {
+            let gauge = read_gauge(&mut r, pane.start)?;
+            if let Some(mine) = place(metric).and_then(|at| samples.metrics.get_mut(at)) {
+                *mine = gauge;
+            }
+        }
+    }
+    pane.dirty = false;
+    Some(())
+}
+
+fn rollup_record(pane: &RegionPane, asked: &[Aggregates]) -> Vec<u8> {
+    let mut w = Writer::default();
+    w.signed(pane.start.0);
+    write_emission(&mut w, &pane.emission, pane.start);
+    let settled = &pane.settled;
+    w.unsigned(u64::from(settled.count)).unsigned(u64::from(settled.stamped));
+    w.unsigned(u64::from(settled.reporting)).unsigned(settled.metrics.len() as u64);
+    for ((gauge, sum_of_means), asked) in settled.metrics.iter().zip(asked) {
+        write_gauge(&mut w, gauge, pane.start, *asked);
+        w.float(*sum_of_means);
+    }
+    w.0
+}
+
+/// Reads a roll-up; `place` says where a metric of the store's layout stands now, of `metrics` in all.
+pub(super) fn read_rollup_record(
+    value: &[u8],
+    metrics: usize,
+    place: impl Fn(usize) -> Option<usize>,
+) -> Option<RegionPane> {
+    let mut r = Reader(value);
+    let start = EventTime(r.signed()?);
+    let emission = read_emission(&mut r, start)?;
+    let mut settled = RegionSamples::none(metrics);
+    (settled.count, settled.stamped, settled.reporting) = (r.small()?, r.small()?, r.small()?);
+    for metric in 0..r.small::<usize>()? {
+        let merged = (read_gauge(&mut r, start)?, r.float()?);
+        if let Some(mine) = place(metric).and_then(|at| settled.metrics.get_mut(at)) {
+            *mine = merged;
+        }
+    }
+    Some(RegionPane { start, settled, emission, dirty: false })
+}
