@@ -152,13 +152,17 @@ impl<'m> Fields<'m> {
         Scalar::of(span.and_then(|span| text.get(span.clone())).unwrap_or_default())
     }
 
+    #[inline]
     fn meets(&self, test: &'m Test) -> bool {
-        match self.get(&test.from).text() {
-            Ok(Some(text)) => test.equals.iter().any(|value| *value == text),
-            _ => false,
+        let scalar = self.get(&test.from);
+        let equals = |text: &str| test.equals.iter().any(|value| value == text);
+        match scalar.plain() {
+            Some(text) => equals(text),
+            None => matches!(scalar.text(), Ok(Some(text)) if equals(&text)),
         }
     }
 
+    #[inline]
     fn meets_some(&self, test: Option<&'m Test>) -> bool {
         test.is_some_and(|test| self.meets(test))
     }
