@@ -143,13 +143,18 @@ impl Node {
 
     /// The place of the child with this key. Devices send their keys in the same order every time, mostly the one in
     /// which they are configured, so the search goes on where the last one ended.
+    #[inline]
     fn find(&self, key: &str, next: usize) -> Option<usize> {
         let is = |child: &Child| *child.key == *key;
+        if self.children.get(next).is_some_and(is) {
+            return Some(next);
+        }
         let (before, after) = self.children.split_at_checked(next)?;
         let found = after.iter().position(is).map(|place| place + next);
         found.or_else(|| before.iter().position(is))
     }
 
+    #[inline]
     fn forget(&self, spans: &mut [Span]) {
         for child in &self.children {
             if let Some(slot) = child.node.slot {

@@ -44,6 +44,15 @@ impl<'a> Scalar<'a> {
         }
     }
 
+    /// The text that needs no decoding, which is nearly every one.
+    #[inline]
+    pub(super) fn plain(self) -> Option<&'a str> {
+        match self {
+            Self::Bool(text) | Self::Number(text) | Self::Text(text) => Some(text),
+            Self::Absent | Self::Escaped(_) | Self::Nested => None,
+        }
+    }
+
     /// As text: strings as they say, numbers and booleans as JSON writes them.
     pub(super) fn text(self) -> Result<Option<Cow<'a, str>>, Unreadable> {
         match self {
@@ -60,7 +69,10 @@ impl<'a> Scalar<'a> {
         if matches!(self, Self::Bool(_)) {
             return Err(Unreadable);
         }
-        let id = self.text()?.ok_or(Unreadable)?;
+        let id = match self.plain() {
+            Some(id) => id.into(),
+            None => self.text()?.ok_or(Unreadable)?,
+        };
         if (1..=MAX_ID).contains(&id.len()) { Ok(id) } else { Err(Unreadable) }
     }
 
