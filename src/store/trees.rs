@@ -1,0 +1,232 @@
+//! The files of a store: a sled database in a directory, opened with care and written durably.
+//!
+//! Everything that must be known about sled 0.34 is here:
+//! - `flush` is not durable (see the [module](super)): [`Trees::write`] adds our own `fdatasync`.
+//! - A snapshot left half-written by a crash or a full disk (`snap.*.generating`) is taken for a whole
+//!   one at the next open, which then fails for ever: such files are removed first. A full disk is
+//!   found out before sled is let in.
+//! - It may panic on damaged files, at open and when a page is first read: panics become
+//!   [`StoreError::Corrupt`].
+//! - Its own flusher would wake the disk twice a second: it is off.
+
+use std::fs::{self, DirBuilder, File};
+use std::io::{self, Write};
+use std::os::unix::fs::DirBuilderExt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+
+use ::sled::transaction::{TransactionError, Transactional, TransactionalTree};
+use ::sled::{Db, IVec, Tree};
+
+use super::error::StoreError;
+use super::keys;
+
+/// Bytes of pages that sled keeps in memory.
+const CACHE: u64 = 8 * 1024 * 1024;
+/// Bytes that must be free for an open: snapshot, first segments, directory entries.
+const ROOM: usize = 1024 * 1024;
+
+/// Changes of one tree: `None` removes the key.
+pub(super) type Writes = Vec<(Vec<u8>, Option<Vec<u8>>)>;
+
+/// Changes of all trees.
+#[derive(Default)]
+pub(super) struct Changes {
+    pub(super) state: Writes,
+    pub(super) outbox: Writes,
+    pub(super) meta: Writes,
+}
+
+/// The open database.
+pub(super) struct Trees {
+    pub(super) path: PathBuf,
+    pub(super) state: Tree,
+    pub(super) outbox: Tree,
+    pub(super) meta: Tree,
+    db: Db,
+    /// Our own descriptor of sled's log, for `fdatasync`.
+    log: File,
+}
+
+impl Trees {
+    /// Opens the database in directory `path`; both are created if missing.
+    pub(super) fn open(path: &Path) -> Result<Self, StoreError> {
+        prepare(path)?;
+        let (db, [state, outbox, meta]) = guarded(path, || {
+            let db = ::sled::Config::new()
+                .path(path)
+                .cache_capacity(CACHE)
+                .flush_every_ms(None)
+                .open()?;
+            let trees = [db.open_tree("state")?, db.open_tree("outbox")?, db.open_tree("meta")?];
+            db.flush()?;
+            Ok((db, trees))
+        })?;
+        let log = sync_once(path)?;
+        Ok(Self { path: path.to_owned(), state, outbox, meta, db, log })
+    }
+
+    /// Writes all changes or none, and returns when they are on the disk.
+    pub(super) fn write(&self, changes: &Changes) -> Result<(), StoreError> {
+        guarded(&self.path, || {
+            (&self.state, &self.outbox, &self.meta)
+                .transaction(|(state, outbox, meta)| {
+                    apply(state, &changes.state)?;
+                    apply(outbox, &changes.outbox)?;
+                    apply(meta, &changes.meta)
+                })
+                .map_err(storage)?;
+            self.db.flush()
+        })?;
+        self.log.sync_data().map_err(|error| StoreError::io(&self.path, error))
+    }
+
+    /// The value of a key.
+    pub(super) fn get(&self, tree: &Tree, key: &[u8]) -> Result<Option<IVec>, StoreError> {
+        guarded(&self.path, || tree.get(key))
+    }
+
+    /// A whole value from its head and its further chunks, and how many of these there are.
+    pub(super) fn join(
+        &self,
+        tree: &Tree,
+        head: &IVec,
+        chunk_key: impl Fn(u16) -> Vec<u8>,
+    ) -> Result<(u16, Vec<u8>), StoreError> {
+        let (further, first) = keys::parse_head(head)
+            .ok_or_else(|| StoreError::corrupt(&self.path, "a value without a head"))?;
+        let mut value = first.to_vec();
+        for index in 1..=further {
+            let chunk = self.get(tree, &chunk_key(index))?;
+            let chunk = chunk.ok_or_else(|| {
+                StoreError::corrupt(&self.path, format!("chunk {index} of {further} is missing"))
+            })?;
+            value.extend_from_slice(&chunk);
+        }
+        Ok((further, value))
+    }
+
+    /// Calls `each` with the keys and values of `tree` that begin with `prefix`, in order.
+    pub(super) fn scan(
+        &self,
+        tree: &Tree,
+        prefix: &[u8],
+        mut each: impl FnMut(&IVec, &IVec) -> Result<(), StoreError>,
+    ) -> Result<(), StoreError> {
+        let mut items = tree.scan_prefix(prefix);
+        // Only sled's own step is guarded: a panic of `each` is not damage.
+        while let Some((key, value)) = guarded(&self.path, || items.next().transpose())? {
+            each(&key, &value)?;
+        }
+        Ok(())
+    }
+}
+
+fn apply(
+    tree: &TransactionalTree,
+    writes: &Writes,
+) -> Result<(), ::sled::transaction::ConflictableTransactionError<()>> {
+    for (key, value) in writes {
+        match value {
+            Some(value) => tree.insert(key.as_slice(), value.as_slice())?,
+            None => tree.remove(key.as_slice())?,
+        };
+    }
+    Ok(())
+}
+
+fn storage(error: TransactionError<()>) -> ::sled::Error {
+    match error {
+        TransactionError::Storage(error) => error,
+        TransactionError::Abort(()) => unreachable!("no transaction of ours aborts"),
+    }
+}
+
+/// Runs `work` of sled's; its panics are damage of the store at `path`.
+fn guarded<T>(
+    path: &Path,
+    work: impl FnOnce() -> Result<T, ::sled::Error>,
+) -> Result<T, StoreError> {
+    match catch_unwind(AssertUnwindSafe(work)) {
+        Ok(result) => result.map_err(|error| StoreError::sled(path, error)),
+        Err(panic) => Err(StoreError::corrupt(path, panic_text(&*panic))),
+    }
+}
+
+fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().copied();
+    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    format!("sled panicked: {}", text.unwrap_or("without a message"))
+}
+
+/// Makes `path` a directory that sled can be let into.
+fn prepare(path: &Path) -> Result<(), StoreError> {
+    let io = |error| StoreError::io(path, error);
+    match fs::metadata(path) {
+        Ok(found) if !found.is_dir() => {
+            return Err(StoreError::NotADirectory { path: path.to_owned() });
+        }
+        Ok(_) => {}
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(io)?;
+        }
+        Err(error) => return Err(io(error)),
+    }
+    remove_half_snapshots(path).map_err(io)?;
+    find_room(path).map_err(io)
+}
+
+fn remove_half_snapshots(path: &Path) -> io::Result<()> {
+    for snapshot in snapshots(path)? {
+        if snapshot.extension().is_some_and(|extension| extension == "generating") {
+            fs::remove_file(snapshot)?;
+        }
+    }
+    Ok(())
+}
+
+/// sled's snapshots in `path`, half-written ones included.
+pub(super) fn snapshots(path: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    for file in fs::read_dir(path)? {
+        let file = file?;
+        if file.file_name().as_encoded_bytes().starts_with(b"snap.") {
+            found.push(file.path());
+        }
+    }
+    Ok(found)
+}
+
+/// Fails as a write of sled's would, but does no harm.
+fn find_room(path: &Path) -> io::Result<()> {
+    let probe = path.join("room");
+    let written = File::create(&probe).and_then(|mut file| file.write_all(&vec![0; ROOM]));
+    fs::remove_file(&probe).or_else(|error| match error.kind() {
+        io::ErrorKind::NotFound => Ok(()),
+        _ => Err(error),
+    })?;
+    written
+}
+
+/// Syncs what sled wrote at open and never again; returns a descriptor of its log.
+fn sync_once(path: &Path) -> Result<File, StoreError> {
+    let sync = |path: &Path| {
+        let file = File::open(path).map_err(|error| StoreError::io(path, error))?;
+        file.sync_all().map_err(|error| StoreError::io(path, error))?;
+        Ok(file)
+    };
+    sync(&path.join("conf"))?;
+    for snapshot in snapshots(path).map_err(|error| StoreError::io(path, error))? {
+        sync(&snapshot)?;
+    }
+    let log = sync(&path.join("db"))?;
+    sync(path)?;
+    sync_parent(path).map_err(|error| StoreError::io(path, error))?;
+    Ok(log)
+}
+
+/// Makes the directory entry of `path` durable.
+pub(super) fn sync_parent(path: &Path) -> io::Result<()> {
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    File::open(parent.unwrap_or(Path::new(".")))?.sync_all()
+}
