@@ -121,7 +121,9 @@ pub struct Now {
 }
 
 /// How far the gateway's clock can be trusted (SPEC 2.2). Every output carries it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum ClockQuality {
     /// Disciplined by a time server.
