@@ -1,1 +1,166 @@
-//! config
+//! The configuration: TOML files and environment in, types that cannot be wrong out.
+//!
+//! ```text
+//! files, environment → layers (merged, with positions) → raw (serde) → check → Config → Settings
+//! ```
+//!
+//! A mistake is shown with file, line, the value, and what would be right, and all mistakes of one kind at once: first
+//! those of syntax, then those of shape (unknown keys, wrong types, bad durations), then contradictions.
+//! `docs/configuration.md` has every key with its unit, range and default.
+
+mod check;
+mod explain;
+mod finding;
+mod layers;
+mod policy;
+mod raw;
+mod settings;
+mod sources;
+mod text;
+mod values;
+mod warnings;
+
+pub use finding::{ConfigErrors, Finding, Origin};
+pub use layers::ENVIRONMENT_PREFIX;
+
+use crate::engine::settings::{ClockRules, Limits, Policies, Scope};
+use crate::ids::RegionId;
+use crate::time::Span;
+
+use layers::Layers;
+use sources::Sources;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// A configuration without mistakes.
+///
+/// What the engine needs of it comes from [`Config::settings`].
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// What this gateway is called upstream; the host's name by default.
+    pub gateway: String,
+    /// The devices' broker.
+    pub broker: Broker,
+    /// The central broker.
+    pub upstream: Upstream,
+    /// What is kept on disk.
+    pub store: Store,
+    /// `compat = "flink"`: Flink's semantics, for replays only.
+    pub flink: bool,
+    engine: Engine,
+    layers: Layers,
+}
+
+/// The devices' broker.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Broker {
+    /// Host name or address.
+    pub host: String,
+    /// TCP port.
+    pub port: u16,
+    /// MQTT client id.
+    pub client_id: String,
+    /// User and password, where the broker asks for them.
+    pub login: Option<Login>,
+    /// MQTT keep-alive; whole seconds, 5 s to 18 h.
+    pub keep_alive: Duration,
+    /// Messages in flight towards us (receive maximum), at least 1.
+    pub in_flight: u16,
+    /// Longest payload that is accepted, in bytes.
+    pub max_payload: usize,
+    /// How long the broker keeps our session while we are away; whole seconds.
+    pub session_expiry: Duration,
+}
+
+/// The central broker.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Upstream {
+    /// Host name or address.
+    pub host: String,
+    /// TCP port.
+    pub port: u16,
+    /// MQTT client id.
+    pub client_id: String,
+    /// User and password, where the broker asks for them.
+    pub login: Option<Login>,
+    /// MQTT keep-alive; whole seconds, 5 s to 18 h.
+    pub keep_alive: Duration,
+    /// Messages in flight towards the broker, at least 1.
+    pub in_flight: u16,
+    /// What all topics begin with, without a slash at its end.
+    pub prefix: String,
+}
+
+/// User and password.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Login {
+    /// User name.
+    pub user: String,
+    /// File that holds the password. It is read at each connection, so that a changed password needs no restart.
+    pub password_file: Option<PathBuf>,
+}
+
+impl Login {
+    /// Reads the password; a newline at its end is not part of it.
+    pub fn password(&self) -> std::io::Result<Option<String>> {
+        let Some(path) = &self.password_file else { return Ok(None) };
+        let text = std::fs::read_to_string(path)?;
+        Ok(Some(text.trim_end_matches(['\r', '\n']).to_owned()))
+    }
+}
+
+/// What is kept on disk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Store {
+    /// Directory.
+    pub path: PathBuf,
+    /// After the first message that is not committed yet, a commit is made no later than this; zero: at once.
+    pub commit_interval: Duration,
+    /// What the outbox may take, in bytes.
+    pub outbox_quota: u64,
+}
+
+/// What the settings of an engine are made for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// Live.
+    Run,
+    /// Over a recorded file, with or without arrival times in it.
+    Replay(ClockRules),
+}
+
+/// What the engine is told, short of the compiled profiles.
+#[derive(Clone, Debug)]
+struct Engine {
+    scope: Scope,
+    sources: Sources,
+    regions: Vec<RegionId>,
+    policies: Policies,
+    region_rollups: bool,
+    watermark_interval: Span,
+    limits: Limits,
+}
+
+impl Config {
+    /// Reads `paths` in their order, later ones over earlier ones, and lays the variables of `env` over them
+    /// (`TIDEGATE_UPSTREAM__HOST=…`; see [`environment`]).
+    pub fn load(
+        paths: &[PathBuf],
+        env: impl IntoIterator<Item = (String, String)>,
+    ) -> Result<Self, ConfigErrors> {
+        check::config(Layers::read(paths, env)?)
+    }
+
+    /// Reads one text, called `configuration` in errors.
+    pub fn from_toml(toml: &str) -> Result<Self, ConfigErrors> {
+        check::config(Layers::of_text("configuration", toml)?)
+    }
+}
+
+/// The variables of this process that can be meant for a configuration.
+pub fn environment() -> Vec<(String, String)> {
+    std::env::vars_os()
+        .map(|(name, value)| (name.to_string_lossy().into(), value.to_string_lossy().into()))
+        .filter(|(name, _): &(String, String)| name.starts_with(ENVIRONMENT_PREFIX))
+        .collect()
+}

@@ -1,0 +1,225 @@
+//! Files and environment, laid over each other, and where each value was written.
+//!
+//! Later files win over earlier ones and the environment over all. Tables are merged key by key. An array (`[[source]]`,
+//! `rollups = […]`) is replaced as a whole by a later layer: half a list of sources would belong to nobody.
+
+use super::explain::{explain, nearest};
+use super::finding::{ConfigErrors, Finding, KeyPath, Origin, Segment};
+use super::{raw, text::Text};
+
+use config::FileFormat;
+use serde_json::Value as Json;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// What the names of environment variables begin with; `__` separates the keys, `_` stands for `-`.
+pub const ENVIRONMENT_PREFIX: &str = "TIDEGATE_";
+
+/// Variables that begin with the prefix but belong to the command line.
+const NOT_CONFIGURATION: [&str; 2] = ["TIDEGATE_CONFIG", "TIDEGATE_LOG"];
+
+/// More mistakes than anybody reads at once.
+const MOST_FINDINGS: usize = 100;
+
+/// The layers of a configuration.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Layers {
+    /// Files; later ones win.
+    files: Vec<Text>,
+    /// Variables, by the key that they set.
+    variables: Vec<Variable>,
+}
+
+#[derive(Clone, Debug)]
+struct Variable {
+    name: String,
+    key: KeyPath,
+    value: String,
+}
+
+impl Layers {
+    /// Reads files and takes the variables of `env` that are meant for us.
+    pub(super) fn read(
+        paths: &[PathBuf],
+        env: impl IntoIterator<Item = (String, String)>,
+    ) -> Result<Self, ConfigErrors> {
+        let mut findings = Vec::new();
+        let mut files = Vec::new();
+        for path in paths {
+            match read_file(path) {
+                Ok(text) => files.push(text),
+                Err(finding) => findings.push(finding),
+            }
+        }
+        ConfigErrors::unless_empty(findings)?;
+        let env: BTreeMap<String, String> = env.into_iter().collect();
+        let variables = env.into_iter().filter_map(|(name, value)| variable(name, value)).collect();
+        Ok(Self { files, variables })
+    }
+
+    /// One layer, from text.
+    pub(super) fn of_text(name: &str, toml: &str) -> Result<Self, ConfigErrors> {
+        Ok(Self { files: vec![Text::parse(name, toml.to_owned())?], variables: Vec::new() })
+    }
+
+    /// The layers as one, in its types; or every mistake of shape.
+    pub(super) fn merged(&self) -> Result<raw::File, ConfigErrors> {
+        let mut tree = self.tree()?;
+        let mut findings = Vec::new();
+        // serde stops at the first mistake. It is taken out of the tree and the rest is read again, until nothing is
+        // wrong: so all are told at once.
+        loop {
+            let error = match serde_path_to_error::deserialize::<_, raw::File>(&tree) {
+                Ok(file) => return ConfigErrors::unless_empty(findings).map(|()| file),
+                Err(error) => error,
+            };
+            let path = key_path(error.path());
+            if self.retype(&mut tree, &path) {
+                continue;
+            }
+            findings.push(self.finding(&path, explain(&error.inner().to_string())));
+            if findings.len() >= MOST_FINDINGS || !remove(&mut tree, &path) {
+                ConfigErrors::unless_empty(std::mem::take(&mut findings))?;
+            }
+        }
+    }
+
+    /// A finding about the value at `path`.
+    pub(super) fn finding(&self, path: &KeyPath, message: impl Into<String>) -> Finding {
+        let (origin, value) = self.locate(path);
+        Finding { origin, key: path.to_string(), value, message: message.into() }
+    }
+
+    fn tree(&self) -> Result<Json, ConfigErrors> {
+        let mut builder = config::Config::builder();
+        for text in &self.files {
+            builder = builder.add_source(config::File::from_str(text.raw(), FileFormat::Toml));
+        }
+        let merged = builder
+            .add_source(self.environment())
+            .build()
+            .map_err(|error| self.finding(&KeyPath::default(), error.to_string()))?;
+        Ok(json(merged.cache))
+    }
+
+    fn environment(&self) -> config::Environment {
+        let variables = self.variables.iter();
+        let keys = variables.map(|variable| (variable.key.to_string(), variable.value.clone()));
+        config::Environment::default().source(Some(keys.collect()))
+    }
+
+    /// A variable is text; where text does not fit, a number or a truth value is tried.
+    fn retype(&self, tree: &mut Json, path: &KeyPath) -> bool {
+        if !self.variables.iter().any(|variable| variable.key == *path) {
+            return false;
+        }
+        let Some(value) = find(tree, &path.0) else { return false };
+        let typed = value.as_str().and_then(|text| serde_json::from_str::<Json>(text.trim()).ok());
+        match typed {
+            Some(typed @ (Json::Number(_) | Json::Bool(_))) => {
+                *value = typed;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Where the value at `path` was written, or, for a missing one, the table that lacks it.
+    fn locate(&self, path: &KeyPath) -> (Origin, Option<String>) {
+        let mut variables = self.variables.iter();
+        if let Some(variable) = variables.find(|variable| variable.key.holds(path)) {
+            return (
+                Origin::Environment(variable.name.clone()),
+                Some(format!("{:?}", variable.value)),
+            );
+        }
+        match self.file_of(path) {
+            Some(text) => text.locate(path),
+            None => (self.whole(path), None),
+        }
+    }
+
+    /// The file that decides about `path`: the last one that has most of it.
+    fn file_of(&self, path: &KeyPath) -> Option<&Text> {
+        let array = path.0.iter().position(|segment| matches!(segment, Segment::Index(_)));
+        let array = array.map(|at| KeyPath(path.0[..at].to_vec()));
+        let files = self.files.iter();
+        match array {
+            Some(array) => files.rev().find(|text| text.depth(&array) == array.0.len()),
+            None => files.max_by_key(|text| text.depth(path)).filter(|text| text.depth(path) > 0),
+        }
+    }
+
+    fn whole(&self, path: &KeyPath) -> Origin {
+        let below = self.variables.iter().find(|v| !path.0.is_empty() && path.holds(&v.key));
+        match (below, self.files.last()) {
+            (Some(variable), _) => Origin::Environment(variable.name.clone()),
+            (None, Some(text)) => Origin::File(text.name().to_owned()),
+            (None, None) => Origin::Nowhere,
+        }
+    }
+}
+
+fn read_file(path: &Path) -> Result<Text, Finding> {
+    let name = path.display().to_string();
+    let toml = std::fs::read_to_string(path).map_err(|error| Finding {
+        origin: Origin::File(name.clone()),
+        key: String::new(),
+        value: None,
+        message: format!("cannot be read: {error}"),
+    })?;
+    Text::parse(&name, toml)
+}
+
+/// The key that a variable sets: `TIDEGATE_UPSTREAM__CLIENT_ID` sets `upstream.client-id`.
+fn variable(name: String, value: String) -> Option<Variable> {
+    let key = name.strip_prefix(ENVIRONMENT_PREFIX)?;
+    if NOT_CONFIGURATION.contains(&name.as_str()) {
+        return None;
+    }
+    let key = KeyPath::dotted(&key.to_lowercase().replace("__", ".").replace('_', "-"));
+    Some(Variable { name, key, value })
+}
+
+fn key_path(path: &serde_path_to_error::Path) -> KeyPath {
+    use serde_path_to_error::Segment as Step;
+    let segments = path.iter().filter_map(|step| match step {
+        Step::Seq { index } => Some(Segment::Index(*index)),
+        Step::Map { key } => Some(Segment::Key(key.clone())),
+        Step::Enum { .. } | Step::Unknown => None,
+    });
+    KeyPath(segments.collect())
+}
+
+fn find<'a>(tree: &'a mut Json, path: &[Segment]) -> Option<&'a mut Json> {
+    path.iter().try_fold(tree, |value, segment| match segment {
+        Segment::Key(key) => value.get_mut(key),
+        Segment::Index(index) => value.get_mut(index),
+    })
+}
+
+/// Takes the key that holds the value at `path` out of its table; elements of an array stay, so that positions hold.
+fn remove(tree: &mut Json, path: &KeyPath) -> bool {
+    let Some(at) = path.0.iter().rposition(|segment| matches!(segment, Segment::Key(_))) else {
+        return false;
+    };
+    let Segment::Key(key) = &path.0[at] else { return false };
+    let table = find(tree, &path.0[..at]).and_then(Json::as_object_mut);
+    table.is_some_and(|table| table.remove(key).is_some())
+}
+
+fn json(value: config::Value) -> Json {
+    use config::ValueKind as Kind;
+    match value.kind {
+        Kind::Nil => Json::Null,
+        Kind::Boolean(value) => value.into(),
+        Kind::I64(number) => number.into(),
+        Kind::U64(number) => number.into(),
+        Kind::I128(number) => number.to_string().into(),
+        Kind::U128(number) => number.to_string().into(),
+        Kind::Float(number) => number.into(),
+        Kind::String(text) => text.into(),
+        Kind::Table(table) => table.into_iter().map(|(key, value)| (key, json(value))).collect(),
+        Kind::Array(array) => array.into_iter().map(json).collect(),
+    }
+}

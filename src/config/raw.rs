@@ -1,0 +1,265 @@
+//! The configuration as it is written: one struct per table, every key optional, unknown keys refused.
+//!
+//! What is missing is completed and what contradicts itself is refused by `check`; here only the shape is read.
+
+use super::values::{Date, Duration, Format, Place, Pointer, Scalars, Size, Whole};
+
+use serde::Deserialize;
+use std::path::PathBuf;
+
+macro_rules! table {
+    ($(#[$doc:meta])* $name:ident { $($(#[$attr:meta])* $field:ident: $type:ty,)* }) => {
+        $(#[$doc])*
+        #[derive(Debug, Default, Deserialize)]
+        #[serde(rename_all = "kebab-case", deny_unknown_fields, default, expecting = "a table")]
+        pub(super) struct $name {
+            $($(#[$attr])* pub $field: Option<$type>,)*
+        }
+    };
+}
+
+/// A table that also takes the parameters of a policy. serde cannot flatten and refuse unknown keys at once, so they
+/// are written into each.
+macro_rules! policy_table {
+    ($(#[$doc:meta])* $name:ident { $($(#[$attr:meta])* $field:ident: $type:ty,)* }) => {
+        table! {
+            $(#[$doc])*
+            $name {
+                $($(#[$attr])* $field: $type,)*
+                lateness: Duration,
+                idle_timeout: Duration,
+                allowed_lateness: Duration,
+                max_hold: Duration,
+                future_tolerance: Duration,
+                past_limit: Duration,
+                not_before: Date,
+                revisions: Revisions,
+                revision_delay: Duration,
+                interval: Duration,
+            }
+        }
+
+        impl $name {
+            /// The parameters of the policy.
+            pub(super) fn parameters(&self) -> Parameters {
+                Parameters {
+                    lateness: self.lateness,
+                    idle_timeout: self.idle_timeout,
+                    allowed_lateness: self.allowed_lateness,
+                    max_hold: self.max_hold,
+                    future_tolerance: self.future_tolerance,
+                    past_limit: self.past_limit,
+                    not_before: self.not_before,
+                    revisions: self.revisions,
+                    revision_delay: self.revision_delay,
+                    interval: self.interval,
+                }
+            }
+        }
+    };
+}
+
+/// The parameters that can be set by default, region, source and device pattern.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Parameters {
+    pub lateness: Option<Duration>,
+    pub idle_timeout: Option<Duration>,
+    pub allowed_lateness: Option<Duration>,
+    pub max_hold: Option<Duration>,
+    pub future_tolerance: Option<Duration>,
+    pub past_limit: Option<Duration>,
+    pub not_before: Option<Date>,
+    pub revisions: Option<Revisions>,
+    pub revision_delay: Option<Duration>,
+    pub interval: Option<Duration>,
+}
+
+table! {
+    /// Everything.
+    File {
+        compat: Compat,
+        gateway: Gateway,
+        broker: Broker,
+        upstream: Upstream,
+        store: Store,
+        defaults: Defaults,
+        watermarks: Watermarks,
+        limits: Limits,
+        rollups: Rollups,
+        window: Vec<Window>,
+        region: Vec<Region>,
+        source: Vec<Source>,
+        device: Vec<Device>,
+    }
+}
+
+table! {
+    /// `[gateway]`
+    Gateway { id: String, }
+}
+
+table! {
+    /// `[broker]`
+    Broker {
+        host: String,
+        port: Whole<1, 65_535>,
+        client_id: String,
+        user: String,
+        password_file: PathBuf,
+        keep_alive: Duration,
+        in_flight: Whole<1, 65_535>,
+        max_payload: Size,
+        session_expiry: Duration,
+    }
+}
+
+table! {
+    /// `[upstream]`
+    Upstream {
+        host: String,
+        port: Whole<1, 65_535>,
+        client_id: String,
+        user: String,
+        password_file: PathBuf,
+        keep_alive: Duration,
+        in_flight: Whole<1, 65_535>,
+        prefix: String,
+    }
+}
+
+table! {
+    /// `[store]`
+    Store {
+        path: PathBuf,
+        commit_interval: Duration,
+        outbox_quota: Size,
+    }
+}
+
+policy_table! {
+    /// `[defaults]`
+    Defaults {}
+}
+
+policy_table! {
+    /// `[[region]]`
+    Region { name: String, }
+}
+
+policy_table! {
+    /// `[[device]]`
+    Device { pattern: String, }
+}
+
+policy_table! {
+    /// `[[source]]`
+    Source {
+        name: String,
+        subscribe: Vec<String>,
+        topic: String,
+        #[serde(alias = "key")]
+        device: Place,
+        region: Place,
+        time: Time,
+        heartbeat: Condition,
+        idle: Condition,
+        ignore: Condition,
+        items: Pointer,
+        window: String,
+        rollups: Vec<String>,
+        metric: Vec<Metric>,
+    }
+}
+
+table! {
+    /// `time` of a source.
+    Time {
+        from: Place,
+        #[serde(rename = "as")]
+        format: Format,
+    }
+}
+
+table! {
+    /// `heartbeat`, `idle` and `ignore` of a source.
+    Condition {
+        from: Place,
+        equals: Scalars,
+    }
+}
+
+table! {
+    /// `[[source.metric]]`
+    Metric {
+        name: String,
+        from: Place,
+        unit: String,
+        scale: f64,
+        aggregates: Vec<Aggregate>,
+    }
+}
+
+table! {
+    /// `[watermarks]`
+    Watermarks {
+        scope: Scope,
+        combine: Combine,
+        publish_interval: Duration,
+    }
+}
+
+table! {
+    /// `[limits]`
+    Limits {
+        max_devices: Whole<1, 1_000_000>,
+        max_open_windows: Whole<1, 1_000_000>,
+        max_remembered: Whole<0, 16_777_216>,
+        refused_per_hour: Whole<0, 1_000_000>,
+    }
+}
+
+table! {
+    /// `[rollups]`
+    Rollups { regions: bool, }
+}
+
+table! {
+    /// `[[window]]`
+    Window {
+        name: String,
+        size: Duration,
+        offset: Duration,
+    }
+}
+
+macro_rules! words {
+    ($(#[$doc:meta])* $name:ident { $($word:ident),* }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+        #[serde(rename_all = "kebab-case")]
+        pub(super) enum $name {
+            $($word,)*
+        }
+    };
+}
+
+words! {
+    /// `compat`
+    Compat { Flink }
+}
+words! {
+    /// `revisions`
+    Revisions { Coalesced, Immediate }
+}
+words! {
+    /// `watermarks.scope`
+    Scope { Device, Region }
+}
+words! {
+    /// `watermarks.combine`
+    Combine { Split, Union }
+}
+words! {
+    /// `aggregates`
+    Aggregate { Count, Sum, Mean, Min, Max, First, Last, Deviation }
+}

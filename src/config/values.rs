@@ -1,0 +1,256 @@
+//! Values as people write them: durations, sizes, dates, whole numbers, references.
+
+use crate::time::{DeviceTime, Span};
+use crate::wire::profile::{Reference, TimeFormat};
+
+use serde::de::{Deserialize, Deserializer, Error, Unexpected, Visitor};
+use std::fmt;
+
+/// Longer than anything that makes sense here, and far from overflowing: 10 years.
+const LONGEST: Span = Span::from_hours(10 * 365 * 24);
+
+/// A type that is written as a string.
+trait Written: Sized {
+    /// What is expected, with an example.
+    const EXPECTED: &'static str;
+    /// Reads the string, or says what is wrong with it and what would be right.
+    fn read(text: &str) -> Result<Self, String>;
+}
+
+struct WrittenVisitor<T>(std::marker::PhantomData<T>);
+
+impl<T: Written> Visitor<'_> for WrittenVisitor<T> {
+    type Value = T;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(T::EXPECTED)
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<T, E> {
+        T::read(text).map_err(E::custom)
+    }
+}
+
+macro_rules! written {
+    ($($name:ident),*) => {$(
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                deserializer.deserialize_str(WrittenVisitor(std::marker::PhantomData))
+            }
+        }
+    )*};
+}
+
+written!(Duration, Size, Date, Place, Format, Pointer);
+
+/// A duration: `"2m"`, `"1h 30m"`, `"500ms"`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Duration(pub Span);
+
+impl Written for Duration {
+    const EXPECTED: &'static str = "a duration such as \"30s\", \"2m\" or \"1h 30m\"";
+
+    fn read(text: &str) -> Result<Self, String> {
+        if text.contains(['M', 'y']) || text.contains("month") {
+            return Err("months and years have no fixed length; write minutes as `m`, longer \
+                        spans in days: \"30d\""
+                .to_owned());
+        }
+        let duration =
+            humantime::parse_duration(text).map_err(|_| format!("expected {}", Self::EXPECTED))?;
+        if duration.subsec_nanos() % 1_000_000 != 0 {
+            return Err("finer than a millisecond; write whole milliseconds: \"5ms\"".to_owned());
+        }
+        let millis = i64::try_from(duration.as_millis()).unwrap_or(i64::MAX);
+        if millis > LONGEST.0 {
+            return Err("longer than ten years".to_owned());
+        }
+        Ok(Self(Span(millis)))
+    }
+}
+
+/// A size in bytes: `"64 MiB"`, `"256 KiB"`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Size(pub u64);
+
+impl Written for Size {
+    const EXPECTED: &'static str = "a size such as \"256 KiB\" or \"64 MiB\"";
+
+    fn read(text: &str) -> Result<Self, String> {
+        let expected = || format!("expected {}", Self::EXPECTED);
+        if !text.ends_with(|last: char| last.is_ascii_alphabetic()) {
+            return Err(format!("a size without a unit; {}", expected()));
+        }
+        text.parse::<bytesize::ByteSize>().map(|size| Self(size.as_u64())).map_err(|_| expected())
+    }
+}
+
+/// A moment: `"2020-01-01"` (midnight UTC) or `"2020-01-01T06:00:00+01:00"`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Date(pub DeviceTime);
+
+impl Written for Date {
+    const EXPECTED: &'static str = "a date such as \"2020-01-01\" or \"2020-01-01T06:00:00Z\"";
+
+    fn read(text: &str) -> Result<Self, String> {
+        let day = text.parse::<chrono::NaiveDate>().ok();
+        let midnight = day.map(|day| day.and_time(chrono::NaiveTime::MIN).and_utc());
+        let moment = chrono::DateTime::parse_from_rfc3339(text).ok().map(|moment| moment.to_utc());
+        midnight
+            .or(moment)
+            .map(|moment| Self(DeviceTime(moment.timestamp_millis())))
+            .ok_or_else(|| format!("expected {}", Self::EXPECTED))
+    }
+}
+
+/// A reference: `topic:device`, `/power`, `root:/gateway`, `const:north`.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Place(pub Reference);
+
+impl Written for Place {
+    const EXPECTED: &'static str = "a reference such as \"/power\", \"topic:device\" or \
+                                    \"const:north\"";
+
+    fn read(text: &str) -> Result<Self, String> {
+        let reference = match text.split_once(':') {
+            _ if text.is_empty() || text.starts_with('/') => {
+                Reference::Item(Pointer::read(text)?.0)
+            }
+            Some(("topic", name)) if !name.is_empty() => Reference::Topic(name.to_owned()),
+            Some(("root", pointer)) => Reference::Root(Pointer::read(pointer)?.0),
+            Some(("const", value)) => Reference::Const(value.to_owned()),
+            Some(_) => return Err(format!("expected {}", Self::EXPECTED)),
+            None => {
+                return Err(format!(
+                    "expected {}; for the field of the payload write \"/{text}\"",
+                    Self::EXPECTED
+                ));
+            }
+        };
+        Ok(Self(reference))
+    }
+}
+
+/// How a time is written.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Format(pub TimeFormat);
+
+impl Written for Format {
+    const EXPECTED: &'static str = "a time format: \"epoch_s\", \"epoch_ms\" or \"rfc3339\"";
+
+    fn read(text: &str) -> Result<Self, String> {
+        match text {
+            "epoch_s" => Ok(Self(TimeFormat::EpochS)),
+            "epoch_ms" => Ok(Self(TimeFormat::EpochMs)),
+            "rfc3339" => Ok(Self(TimeFormat::Rfc3339)),
+            _ => Err(format!("expected {}", Self::EXPECTED)),
+        }
+    }
+}
+
+/// A JSON Pointer (RFC 6901): `/values`, or empty for the whole.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Pointer(pub String);
+
+impl Written for Pointer {
+    const EXPECTED: &'static str = "a JSON Pointer such as \"/values\"";
+
+    fn read(text: &str) -> Result<Self, String> {
+        if !text.is_empty() && !text.starts_with('/') {
+            return Err(format!("a JSON Pointer begins with `/`; write \"/{text}\""));
+        }
+        let escapes = text.split('~').skip(1);
+        if escapes.into_iter().any(|rest| !rest.starts_with(['0', '1'])) {
+            return Err("in a JSON Pointer write `~` as `~0` and `/` inside a name as `~1`".into());
+        }
+        Ok(Self(text.to_owned()))
+    }
+}
+
+/// A whole number from `MIN` to `MAX`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Whole<const MIN: u64, const MAX: u64>(pub u64);
+
+struct WholeVisitor<const MIN: u64, const MAX: u64>;
+
+impl<const MIN: u64, const MAX: u64> Visitor<'_> for WholeVisitor<MIN, MAX> {
+    type Value = Whole<MIN, MAX>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a whole number from {MIN} to {MAX}")
+    }
+
+    fn visit_u64<E: Error>(self, number: u64) -> Result<Self::Value, E> {
+        if (MIN..=MAX).contains(&number) {
+            return Ok(Whole(number));
+        }
+        Err(E::invalid_value(Unexpected::Unsigned(number), &self))
+    }
+
+    fn visit_i64<E: Error>(self, number: i64) -> Result<Self::Value, E> {
+        match u64::try_from(number) {
+            Ok(number) => self.visit_u64(number),
+            Err(_) => Err(E::invalid_value(Unexpected::Signed(number), &self)),
+        }
+    }
+}
+
+impl<'de, const MIN: u64, const MAX: u64> Deserialize<'de> for Whole<MIN, MAX> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_u64(WholeVisitor)
+    }
+}
+
+/// One scalar or several, as text: what a condition compares with.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Scalars(pub Vec<String>);
+
+struct ScalarsVisitor;
+
+impl<'de> Visitor<'de> for ScalarsVisitor {
+    type Value = Scalars;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a string, a number, true, false, or an array of them")
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<Scalars, E> {
+        Ok(Scalars(vec![text.to_owned()]))
+    }
+
+    fn visit_bool<E: Error>(self, value: bool) -> Result<Scalars, E> {
+        Ok(Scalars(vec![value.to_string()]))
+    }
+
+    fn visit_i64<E: Error>(self, number: i64) -> Result<Scalars, E> {
+        Ok(Scalars(vec![number.to_string()]))
+    }
+
+    fn visit_u64<E: Error>(self, number: u64) -> Result<Scalars, E> {
+        Ok(Scalars(vec![number.to_string()]))
+    }
+
+    fn visit_f64<E: Error>(self, number: f64) -> Result<Scalars, E> {
+        Ok(Scalars(vec![serde_json::Value::from(number).to_string()]))
+    }
+
+    fn visit_seq<A: serde::de::SeqAccess<'de>>(self, mut seq: A) -> Result<Scalars, A::Error> {
+        let mut all = Vec::new();
+        while let Some(mut scalars) = seq.next_element::<Scalars>()? {
+            all.append(&mut scalars.0);
+        }
+        Ok(Scalars(all))
+    }
+}
+
+impl<'de> Deserialize<'de> for Scalars {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(ScalarsVisitor)
+    }
+}
+
+/// A span as people write it: `1h 30m`.
+pub(super) fn spoken(span: Span) -> String {
+    let millis = u64::try_from(span.0).unwrap_or(0);
+    humantime::format_duration(std::time::Duration::from_millis(millis)).to_string()
+}
