@@ -15,6 +15,7 @@
 //! |---|---|---|
 //! | L4 | `main` `cli` `agent` `config` | wires everything |
 //! | L3 | `ingress` `egress` `store` `clock` `telemetry` | shells; never import each other |
+//! | L3 | `mqtt` | what `ingress` and `egress` share; theirs alone to import |
 //! | L2 | [`engine`] | the product: no async, no I/O |
 //! | L1 | [`wire`] | bytes ⇄ data; pure and total |
 //! | L0 | [`time`] [`ids`] [`event`] | data and arithmetic |
@@ -35,6 +36,8 @@ pub mod clock;
 pub mod egress;
 #[cfg(feature = "shell")]
 pub mod ingress;
+#[cfg(feature = "shell")]
+pub mod mqtt;
 #[cfg(feature = "shell")]
 pub mod store;
 #[cfg(feature = "shell")]

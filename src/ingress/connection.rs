@@ -1,0 +1,289 @@
+//! One connection after the other, and the incoming half of each.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use rumqttc::Outgoing;
+use rumqttc::v5::mqttbytes::QoS;
+use rumqttc::v5::mqttbytes::v5::{
+    Packet, PubAck, PubAckReason, Publish, SubAck, SubscribeReasonCode,
+};
+use rumqttc::v5::{AsyncClient, Event, EventLoop, MqttOptions};
+use tokio::select;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep_until};
+use tracing::{info, warn};
+
+use super::catch_up::{CatchUp, Due};
+use super::writer::{Command, Writer, probe_topic};
+use super::{AckToken, IngressConfig, IngressEvent, Item, Outlet, Received};
+use crate::mqtt::{Broker, CONNECT_TIMEOUT, LinkError, Retry};
+use crate::time::Now;
+
+/// Requests on their way to the event loop. The writer waits when there are more.
+const REQUESTS: usize = 64;
+
+/// Publishes of ours, probes that is, that may be unacknowledged. The client library reserves memory
+/// for each.
+const OUTGOING: u16 = 16;
+
+/// What a packet may hold besides its payload: a topic of any length, and properties.
+const OVERHEAD: usize = 66 << 10;
+
+/// The intake task.
+pub(super) struct Intake {
+    pub(super) config: IngressConfig,
+    pub(super) now: Box<dyn Fn() -> Now + Send + Sync>,
+    pub(super) outlet: Outlet,
+    pub(super) tokens: mpsc::UnboundedReceiver<Vec<AckToken>>,
+    pub(super) redelivered: Arc<AtomicU64>,
+}
+
+impl Intake {
+    /// Connects, again and again, until the agent leaves.
+    pub(super) async fn run(mut self) {
+        let mut retry = Retry::new("ingress", &self.config.broker);
+        for epoch in 1.. {
+            let Err(error) = self.connection(epoch, &mut retry).await else { return };
+            let pause = retry.down(&error);
+            self.outlet.tell(Item::Event(IngressEvent::Down { error })).await;
+            if self.agent_leaves_within(pause).await {
+                return;
+            }
+        }
+    }
+
+    /// One connection, from the first packet to the last. `Ok` when we took leave.
+    async fn connection(&mut self, epoch: u32, retry: &mut Retry) -> Result<(), LinkError> {
+        let (client, events) = AsyncClient::new(options(&self.config), REQUESTS);
+        let (commands, to_do) = mpsc::unbounded_channel();
+        let written = AtomicU64::new(0);
+        let writer = Writer {
+            config: &self.config,
+            client,
+            outlet: &self.outlet,
+            tokens: &mut self.tokens,
+            epoch,
+            written: &written,
+            settled: 0,
+            fence: None,
+            leaving: false,
+        };
+        let reader = Reader {
+            config: &self.config,
+            now: &*self.now,
+            outlet: &self.outlet,
+            redelivered: &self.redelivered,
+            retry,
+            epoch,
+            commands,
+            catch_up: CatchUp::new(),
+            probe_topic: probe_topic(&self.config.broker.client_id),
+            dropping: self.config.dropped_filters.len(),
+            received: 0,
+            acknowledged: &written,
+            keep_alive: self.config.broker.keep_alive(),
+            silent_at: Instant::now() + CONNECT_TIMEOUT * 2,
+        };
+        select! {
+            end = reader.run(events) => end,
+            never = writer.run(to_do) => never,
+        }
+    }
+
+    /// Waits; acknowledgements for the connection that is gone go nowhere.
+    async fn agent_leaves_within(&mut self, pause: Duration) -> bool {
+        let leaves = async { while self.tokens.recv().await.is_some() {} };
+        tokio::time::timeout(pause, leaves).await.is_ok()
+    }
+}
+
+fn options(config: &IngressConfig) -> MqttOptions {
+    let Broker { port, client_id, credentials, .. } = &config.broker;
+    let mut options = MqttOptions::new(client_id, config.broker.authority(), *port);
+    if let Some(credentials) = credentials {
+        options.set_credentials(&credentials.user, &credentials.password);
+    }
+    let expiry = u32::try_from(config.session_expiry.as_secs()).unwrap_or(u32::MAX);
+    let max_packet = u32::try_from(config.max_payload.saturating_add(OVERHEAD)).unwrap_or(u32::MAX);
+    options
+        .set_keep_alive(config.broker.keep_alive())
+        .set_connection_timeout(CONNECT_TIMEOUT.as_secs())
+        .set_clean_start(false)
+        .set_session_expiry_interval(Some(expiry))
+        .set_receive_maximum(Some(config.in_flight.max(1)))
+        .set_max_packet_size(Some(max_packet))
+        .set_outgoing_inflight_upper_limit(OUTGOING)
+        .set_manual_acks(true);
+    options
+}
+
+/// The incoming half of one connection.
+struct Reader<'a> {
+    config: &'a IngressConfig,
+    now: &'a (dyn Fn() -> Now + Send + Sync),
+    outlet: &'a Outlet,
+    redelivered: &'a AtomicU64,
+    retry: &'a mut Retry,
+    epoch: u32,
+    commands: mpsc::UnboundedSender<Command>,
+    catch_up: CatchUp,
+    probe_topic: String,
+    /// Answers to requests to give up a filter that are still to come before those of fences.
+    dropping: usize,
+    /// Messages received that need an acknowledgement, and how many of those were written.
+    received: u64,
+    acknowledged: &'a AtomicU64,
+    keep_alive: Duration,
+    /// When the link counts as dead, unless something comes.
+    silent_at: Instant,
+}
+
+impl Reader<'_> {
+    async fn run(mut self, mut events: EventLoop) -> Result<(), LinkError> {
+        loop {
+            match self.poll(&mut events).await? {
+                Event::Incoming(packet) => {
+                    // The broker may have asked for another one.
+                    self.keep_alive = events.options.keep_alive();
+                    self.on_packet(packet).await?;
+                    self.silent_at = Instant::now() + self.keep_alive.mul_f32(1.5);
+                }
+                Event::Outgoing(Outgoing::Disconnect) => return Ok(()),
+                Event::Outgoing(_) => {}
+            }
+        }
+    }
+
+    /// The next event. The event loop's future must not be dropped before it is done, or a packet may
+    /// be lost half-written: what else is due is done beside it.
+    async fn poll(&mut self, events: &mut EventLoop) -> Result<Event, LinkError> {
+        let mut event = pin!(events.poll());
+        loop {
+            let due = self.catch_up.next_deadline();
+            select! {
+                biased;
+                event = &mut event => return event.map_err(LinkError::from),
+                () = sleep_until(self.silent_at) => return Err(self.silent()),
+                () = sleep_until(due.unwrap_or(self.silent_at)) => self.on_due().await,
+            }
+        }
+    }
+
+    fn silent(&self) -> LinkError {
+        LinkError::Silent(self.keep_alive.mul_f32(1.5))
+    }
+
+    async fn on_due(&mut self) {
+        let now = Instant::now();
+        match self.catch_up.take_due(now) {
+            Some(Due::Probe) => self.order(Command::Probe(self.catch_up.nonce())),
+            Some(Due::Silence) if self.window_is_full() => self.catch_up.on_noise(now),
+            Some(Due::Silence) => {
+                self.catch_up.on_silence();
+                warn!(topic = %self.probe_topic, "no probe came back; 10 s of silence have to do");
+                self.caught_up().await;
+            }
+            None => {}
+        }
+    }
+
+    /// Whether the broker waits for us before it may send more: its silence then means nothing.
+    fn window_is_full(&self) -> bool {
+        let unacknowledged = self.received - self.acknowledged.load(Ordering::Relaxed);
+        unacknowledged >= u64::from(self.config.in_flight)
+    }
+
+    async fn on_packet(&mut self, packet: Packet) -> Result<(), LinkError> {
+        match packet {
+            Packet::ConnAck(connack) => self.on_connected(connack.session_present).await,
+            Packet::SubAck(suback) => self.on_subscribed(&suback).await,
+            Packet::Publish(publish) => self.on_publish(publish).await?,
+            Packet::PubAck(puback) => self.on_probe_taken(&puback),
+            Packet::UnsubAck(_) => self.on_filter_given_up(),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    async fn on_connected(&mut self, session_present: bool) {
+        self.retry.up();
+        info!(session_present, "session {}", if session_present { "resumed" } else { "new" });
+        self.outlet.tell(Item::Up { epoch: self.epoch, session_present }).await;
+        self.order(Command::Subscribe);
+    }
+
+    async fn on_subscribed(&mut self, suback: &SubAck) {
+        let asked = self.config.filters.iter().chain([&self.probe_topic]);
+        let (mut filters, mut codes) = (Vec::new(), suback.return_codes.iter());
+        for filter in asked {
+            match codes.next() {
+                Some(SubscribeReasonCode::Success(_)) => {}
+                code => {
+                    warn!(%filter, ?code, "subscription refused; check the broker's ACL");
+                    filters.push(filter.clone());
+                }
+            }
+        }
+        filters.retain(|filter| *filter != self.probe_topic);
+        if !filters.is_empty() {
+            self.outlet.tell(Item::Event(IngressEvent::Refused { filters })).await;
+        }
+        self.catch_up.on_subscribed(Instant::now());
+    }
+
+    async fn on_publish(&mut self, publish: Publish) -> Result<(), LinkError> {
+        let ack = AckToken { epoch: self.epoch, pkid: publish.pkid, qos: publish.qos };
+        if publish.topic == self.probe_topic.as_bytes() {
+            return self.on_probe(&publish.payload, ack).await;
+        }
+        self.received += u64::from(publish.qos != QoS::AtMostOnce);
+        self.redelivered.fetch_add(publish.dup.into(), Ordering::Relaxed);
+        let received = Received {
+            topic: String::from_utf8_lossy(&publish.topic).into_owned(),
+            payload: publish.payload,
+            retain: publish.retain,
+            dup: publish.dup,
+            arrival: (self.now)(),
+            ack,
+        };
+        self.outlet.message(received).await?;
+        self.catch_up.on_noise(Instant::now());
+        Ok(())
+    }
+
+    async fn on_probe(&mut self, payload: &[u8], ack: AckToken) -> Result<(), LinkError> {
+        if !ack.is_empty() {
+            self.order(Command::AckProbe(ack));
+        }
+        if self.catch_up.on_probe(payload) {
+            self.caught_up().await;
+        }
+        Ok(())
+    }
+
+    async fn caught_up(&mut self) {
+        self.outlet.tell(Item::Event(IngressEvent::CaughtUp)).await;
+    }
+
+    fn on_probe_taken(&self, puback: &PubAck) {
+        if !matches!(puback.reason, PubAckReason::Success | PubAckReason::NoMatchingSubscribers) {
+            let (topic, reason) = (&self.probe_topic, puback.reason);
+            warn!(%topic, ?reason, "probe refused; allow this client to write and read the topic");
+        }
+    }
+
+    fn on_filter_given_up(&mut self) {
+        match self.dropping.checked_sub(1) {
+            Some(left) => self.dropping = left,
+            None => self.order(Command::FenceAnswered),
+        }
+    }
+
+    /// The writer lives as long as the reader.
+    fn order(&self, command: Command) {
+        let _ = self.commands.send(command);
+    }
+}

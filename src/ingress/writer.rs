@@ -1,0 +1,137 @@
+//! The outgoing half of one connection: subscriptions, probes, acknowledgements.
+
+use std::future::pending;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rumqttc::v5::mqttbytes::QoS;
+use rumqttc::v5::mqttbytes::v5::{Filter, Publish, RetainForwardRule};
+use rumqttc::v5::{AsyncClient, ClientError};
+use tokio::select;
+use tokio::sync::mpsc;
+
+use super::{AckToken, IngressConfig, Item, Outlet};
+
+/// What the reader asks the writer to do.
+#[derive(Debug)]
+pub(super) enum Command {
+    /// The connection stands: subscribe.
+    Subscribe,
+    /// Publish a probe with this content.
+    Probe([u8; 8]),
+    /// Acknowledge a probe.
+    AckProbe(AckToken),
+    /// The broker answered the request behind the acknowledgements.
+    FenceAnswered,
+}
+
+/// Where the probes of a client go.
+pub(super) fn probe_topic(client_id: &str) -> String {
+    format!("tidegate/probe/{client_id}")
+}
+
+pub(super) struct Writer<'a> {
+    pub(super) config: &'a IngressConfig,
+    pub(super) client: AsyncClient,
+    pub(super) outlet: &'a Outlet,
+    pub(super) tokens: &'a mut mpsc::UnboundedReceiver<Vec<AckToken>>,
+    pub(super) epoch: u32,
+    /// Acknowledgements of messages written on this connection.
+    pub(super) written: &'a AtomicU64,
+    /// How many of them the broker has read.
+    pub(super) settled: u64,
+    /// How many were written before the request whose answer is awaited.
+    pub(super) fence: Option<u64>,
+    /// The agent has left.
+    pub(super) leaving: bool,
+}
+
+impl Writer<'_> {
+    /// Serves both sides until the connection is dropped.
+    pub(super) async fn run(mut self, mut commands: mpsc::UnboundedReceiver<Command>) -> ! {
+        while self.step(&mut commands).await.is_ok() {}
+        // The event loop does not take requests any more: the reader is about to say why.
+        pending().await
+    }
+
+    async fn step(
+        &mut self,
+        commands: &mut mpsc::UnboundedReceiver<Command>,
+    ) -> Result<(), ClientError> {
+        select! {
+            Some(command) = commands.recv() => self.on_command(command).await?,
+            tokens = self.tokens.recv(), if !self.leaving => match tokens {
+                Some(tokens) => self.acknowledge(&tokens).await?,
+                None => self.leaving = true,
+            },
+        }
+        self.raise_fence().await
+    }
+
+    async fn on_command(&mut self, command: Command) -> Result<(), ClientError> {
+        match command {
+            Command::Subscribe => self.subscribe().await,
+            Command::Probe(nonce) => {
+                let topic = probe_topic(&self.config.broker.client_id);
+                self.client.publish(topic, QoS::AtLeastOnce, false, nonce.to_vec()).await
+            }
+            Command::AckProbe(token) => self.client.ack(&bare(token)).await,
+            Command::FenceAnswered => {
+                self.on_fence_answered().await;
+                Ok(())
+            }
+        }
+    }
+
+    /// Subscribes whether or not the session had been kept: it may hold other filters. The rule for
+    /// retained messages keeps the broker from sending them again to those that it already had.
+    async fn subscribe(&mut self) -> Result<(), ClientError> {
+        for filter in &self.config.dropped_filters {
+            self.client.unsubscribe(filter).await?;
+        }
+        let probe = probe_topic(&self.config.broker.client_id);
+        let filters = self.config.filters.iter().chain([&probe]).map(|path| Filter {
+            retain_forward_rule: RetainForwardRule::OnNewSubscribe,
+            ..Filter::new(path, QoS::AtLeastOnce)
+        });
+        self.client.subscribe_many(filters.collect::<Vec<_>>()).await
+    }
+
+    async fn acknowledge(&mut self, tokens: &[AckToken]) -> Result<(), ClientError> {
+        for token in tokens.iter().filter(|token| token.epoch == self.epoch) {
+            self.client.ack(&bare(*token)).await?;
+            self.written.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Asks for an answer behind the acknowledgements, one at a time.
+    ///
+    /// Giving up a filter that we never had changes nothing and is answered in order. A ping would do
+    /// as well, but the client library sends its own and takes a second one on the way for a dead
+    /// link.
+    async fn raise_fence(&mut self) -> Result<(), ClientError> {
+        let written = self.written.load(Ordering::Relaxed);
+        if self.fence.is_some() {
+            Ok(())
+        } else if written > self.settled {
+            self.fence = Some(written);
+            let never_had = format!("tidegate/fence/{}", self.config.broker.client_id);
+            self.client.unsubscribe(never_had).await
+        } else if self.leaving {
+            self.client.disconnect().await
+        } else {
+            Ok(())
+        }
+    }
+
+    async fn on_fence_answered(&mut self) {
+        let Some(given) = self.fence.take() else { return };
+        self.settled = given;
+        self.outlet.tell(Item::Settled { epoch: self.epoch, given }).await;
+    }
+}
+
+/// As much of a message as the client library needs to acknowledge it.
+fn bare(token: AckToken) -> Publish {
+    Publish { pkid: token.pkid, qos: token.qos, ..Publish::default() }
+}
