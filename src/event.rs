@@ -299,22 +299,3 @@ pub enum AlertKind {
     /// It is back within `max-hold`.
     BackIn,
 }
-
-/// What an output is worth when the outbox is full: the least valuable class goes first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Class {
-    /// A message that could not be read.
-    Malformed,
-    /// A record that was refused for its time.
-    Quarantined,
-    /// A record whose window is final.
-    Late,
-    /// Progress of event time.
-    Watermark,
-    /// A window result.
-    Window,
-    /// Something an operator should look at.
-    Alert,
-    /// A device went offline or came back.
-    Presence,
-}
