@@ -1,1 +1,441 @@
-//! agent
+//! `tidegate run`: devices' broker → engine → one durable commit → acknowledgements → central broker.
+//!
+//! One loop waits for one thing at a time and never for two. The order that nothing may change: a batch is committed,
+//! then its messages are acknowledged, in the order in which they came and on the connection that brought them, and
+//! then its outputs may be sent. A crash at any point makes the broker deliver again; `engine::dedup` drops the copy.
+//!
+//! When the store fails, everything is dropped and built anew from the store: carrying on from memory would
+//! acknowledge what was never written.
+
+use std::future::Future;
+use std::path::Path;
+use std::pin::pin;
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep_until};
+use tracing::{debug, error, info, warn};
+
+use crate::clock::Clock;
+use crate::config::{Broker, Config, Login, Mode, Upstream};
+use crate::egress::{Egress, EgressConfig, EgressEvent, PublishError};
+use crate::engine::Engine;
+use crate::engine::books::Books;
+use crate::engine::effect::Effects;
+use crate::engine::input::{self, Input, Publish, Topic};
+use crate::engine::settings::Settings;
+use crate::engine::restore::{RestoreError, Restorer};
+use crate::ids::Generation;
+use crate::ingress::{AckToken, Ingress, IngressConfig, IngressEvent, Received};
+use crate::mqtt::{self, Credentials};
+use crate::phase::{Phase, reach};
+use crate::store::{Entry, OpenOptions, Opened, Outbox, SledStore, Store, StoreError, recovery};
+use crate::time::{ClockQuality, Now};
+use crate::wire::encode::{Identity, encode};
+
+/// Why the agent gave up. What can be waited for is not among it.
+#[derive(Debug, thiserror::Error)]
+pub enum AgentError {
+    /// The store cannot be used at all.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The store does not go with this configuration or version.
+    #[error("{path}: {source}")]
+    Restore {
+        /// The store.
+        path: String,
+        /// Why.
+        source: RestoreError,
+    },
+    /// A password cannot be read.
+    #[error("{path}: {source}")]
+    Password {
+        /// The file.
+        path: String,
+        /// What the system said.
+        source: std::io::Error,
+    },
+}
+
+/// First and longest pause before a store that failed is opened again.
+const STORE_PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+
+/// Runs until `shutdown` is done, then commits and leaves cleanly.
+///
+/// # Errors
+/// The store cannot be opened at the start. A store that fails later is opened again, with a growing pause.
+pub async fn run(config: &Config, shutdown: impl Future<Output = ()>) -> Result<(), AgentError> {
+    let mut shutdown = pin!(shutdown);
+    let clock = Clock::start();
+    let mut session = Session::open(config, &clock)?;
+    let mut pause = STORE_PAUSES.0;
+    loop {
+        let failed = match session.work(&mut shutdown).await {
+            Ok(()) => return Ok(()),
+            Err(failed) => failed,
+        };
+        error!(error = %failed, "the store failed; nothing more is taken in until it is open again");
+        drop(session);
+        session = loop {
+            tokio::select! {
+                () = &mut shutdown => return Ok(()),
+                () = tokio::time::sleep(pause) => {}
+            }
+            pause = (pause * 2).min(STORE_PAUSES.1);
+            match Session::open(config, &clock) {
+                Ok(session) => break session,
+                Err(error) => warn!(%error, ?pause, "the store cannot be opened yet"),
+            }
+        };
+        info!("the store is open again");
+    }
+}
+
+/// Everything between one opening of the store and its failure.
+struct Session<'a> {
+    config: &'a Config,
+    clock: &'a Clock,
+    quality: ClockQuality,
+    /// `None` only while a commit has it.
+    store: Option<SledStore>,
+    engine: Engine,
+    outbox: Outbox,
+    identity: Identity,
+    effects: Effects,
+    ingress: Ingress,
+    egress: Egress,
+    /// Messages handled and not committed.
+    uncommitted: Vec<AckToken>,
+    /// When the next commit is due.
+    commit_at: Option<Instant>,
+    /// Mark of the last checkpoint whose messages were acknowledged.
+    acknowledged: u64,
+    counted: Books,
+}
+
+/// What the loop woke up for.
+enum Wake {
+    Shutdown,
+    Egress(EgressEvent),
+    Ingress(IngressEvent),
+    Commit,
+    Tick,
+}
+
+impl<'a> Session<'a> {
+    fn open(config: &'a Config, clock: &'a Clock) -> Result<Self, AgentError> {
+        let now = clock.now();
+        let mut store = open_store(&config.store.path, now)?;
+        let engine = restore(config, &store)?;
+        reach(Phase::Recovering);
+        let outbox = Outbox::load(&store, config.store.outbox_quota)?;
+        let identity = Identity {
+            gateway: config.gateway.as_str().into(),
+            generation: store.generation(),
+        };
+        info!(
+            store = %config.store.path.display(), generation = %store.generation(),
+            devices = engine.device_count(), outbox = outbox.len(), "store open"
+        );
+        let ingress = ingress_config(&config.broker, engine.settings())?;
+        let egress = egress_config(&config.upstream)?;
+        info!(devices = %ingress.broker, central = %egress.broker, "connecting");
+        let clock_of_arrivals = clock.clone();
+        let mut session = Self {
+            config,
+            clock,
+            quality: clock.quality(),
+            counted: *engine.books(),
+            store: None,
+            engine,
+            outbox,
+            identity,
+            effects: Effects::default(),
+            ingress: Ingress::start(ingress, move || clock_of_arrivals.now()),
+            egress: Egress::start(egress),
+            uncommitted: Vec::new(),
+            commit_at: None,
+            acknowledged: 0,
+        };
+        session.engine.handle(Input::Clock(session.quality), now, &mut session.effects);
+        // What a new store or a changed configuration has to say of itself is in the store before anything happens.
+        commit_now(&mut store, &mut session.engine, &mut session.outbox)?;
+        session.store = Some(store);
+        Ok(session)
+    }
+
+    async fn work(
+        &mut self,
+        shutdown: &mut (impl Future<Output = ()> + Unpin),
+    ) -> Result<(), StoreError> {
+        loop {
+            match self.wait(shutdown).await {
+                Wake::Shutdown => return self.leave().await,
+                Wake::Egress(event) => self.on_egress(event),
+                Wake::Ingress(event) => self.on_ingress(event),
+                Wake::Commit => self.commit().await?,
+                Wake::Tick => self.tick(),
+            }
+            if self.must_commit() {
+                self.commit().await?;
+            }
+            self.send()?;
+        }
+    }
+
+    /// Waits for one thing. Messages that wait come before ticks, so that a tick never speaks of a time at which
+    /// something that had arrived was not yet processed.
+    async fn wait(&mut self, shutdown: &mut (impl Future<Output = ()> + Unpin)) -> Wake {
+        let tick_at = self.tick_at();
+        tokio::select! {
+            biased;
+            () = shutdown => Wake::Shutdown,
+            event = self.egress.next() => Wake::Egress(event),
+            () = until(self.commit_at) => Wake::Commit,
+            event = self.ingress.next() => Wake::Ingress(event),
+            () = until(tick_at) => Wake::Tick,
+        }
+    }
+
+    fn tick_at(&self) -> Option<Instant> {
+        let (at, reason) = self.engine.next_deadline()?;
+        let wait = u64::try_from((at - self.clock.now().mono).0).unwrap_or(0);
+        debug!(?reason, wait, "next deadline");
+        Some(Instant::now() + Duration::from_millis(wait))
+    }
+
+    fn tick(&mut self) {
+        let quality = self.clock.quality();
+        if quality != self.quality {
+            info!(?quality, "the gateway's clock");
+            self.quality = quality;
+            self.handle(Input::Clock(quality), self.clock.now());
+        }
+        self.handle(Input::Tick, self.clock.now());
+    }
+
+    fn on_ingress(&mut self, event: IngressEvent) {
+        let now = self.clock.now();
+        match event {
+            IngressEvent::Message(message) => self.on_message(&message),
+            IngressEvent::Up { session_present } => {
+                info!(session_present, "connected to the devices' broker");
+                self.handle(Input::Ingress(input::Ingress::Up), now);
+            }
+            IngressEvent::CaughtUp => {
+                debug!("caught up");
+                self.handle(Input::Ingress(input::Ingress::CaughtUp), now);
+            }
+            IngressEvent::AcksSettled => {
+                let through = self.acknowledged;
+                self.handle(Input::Ingress(input::Ingress::AcksSettled { through }), now);
+            }
+            IngressEvent::Down { error } => {
+                debug!(%error, "not connected to the devices' broker");
+                self.handle(Input::Ingress(input::Ingress::Down), now);
+            }
+            IngressEvent::Refused { filters } => {
+                error!(?filters, "the devices' broker refused to subscribe us; check its ACL");
+            }
+        }
+    }
+
+    fn on_message(&mut self, message: &Received) {
+        let publish = Publish {
+            topic: Topic::Name(&message.topic),
+            payload: &message.payload,
+            retain: message.retain,
+            dup: message.dup,
+        };
+        self.handle(Input::Publish(publish), message.arrival);
+        self.uncommitted.push(message.ack);
+        self.commit_soon();
+        reach(Phase::Receiving);
+    }
+
+    fn handle(&mut self, input: Input<'_>, now: Now) {
+        self.engine.handle(input, now, &mut self.effects);
+        for output in self.effects.outputs.drain(..) {
+            let encoded = encode(&output, &self.identity);
+            let appended = self.outbox.append(Entry {
+                topic: encoded.topic,
+                payload: encoded.payload,
+                class: encoded.class,
+                supersedes: encoded.supersedes,
+            });
+            if !appended.evicted.is_empty() {
+                warn!(evicted = ?appended.evicted, "the outbox is full; the least valuable had to go");
+            }
+        }
+        if self.outbox.has_changes() {
+            self.commit_soon();
+        }
+    }
+
+    fn commit_soon(&mut self) {
+        let interval = self.config.store.commit_interval;
+        self.commit_at.get_or_insert_with(|| Instant::now() + interval);
+    }
+
+    /// Half the in-flight window waits for its acknowledgements.
+    fn must_commit(&self) -> bool {
+        let half = (usize::from(self.config.broker.in_flight) / 2).max(1);
+        self.uncommitted.len() >= half || self.effects.urgent
+    }
+
+    /// Makes durable, then acknowledges.
+    async fn commit(&mut self) -> Result<(), StoreError> {
+        self.commit_at = None;
+        self.effects.urgent = false;
+        let state = self.engine.checkpoint();
+        let mark = state.mark;
+        let batch = self.outbox.drain_changes().with_state(state);
+        if !batch.is_empty() {
+            let mut store = self.store.take().expect("a commit gives it back");
+            let committed = tokio::task::spawn_blocking(move || {
+                let receipt = store.commit(&batch);
+                (store, receipt)
+            });
+            let (store, receipt) = committed.await.expect("a commit does not panic");
+            self.store = Some(store);
+            self.outbox.committed(receipt?);
+        }
+        reach(Phase::Committed);
+        self.acknowledged = mark;
+        self.ingress.ack(std::mem::take(&mut self.uncommitted));
+        Ok(())
+    }
+
+    fn on_egress(&mut self, event: EgressEvent) {
+        match event {
+            EgressEvent::Up => {
+                info!(outbox = self.outbox.len(), "connected to the central broker");
+                self.outbox.rewind();
+            }
+            EgressEvent::Acked(seq) => {
+                reach(Phase::Published);
+                self.outbox.acked(seq);
+                self.commit_soon();
+            }
+            EgressEvent::Down { error } => debug!(%error, "not connected to the central broker"),
+        }
+    }
+
+    /// Hands committed entries to the client, as many as its window takes.
+    fn send(&mut self) -> Result<(), StoreError> {
+        while self.egress.window() > 0 {
+            let Some(seq) = self.outbox.next_to_send() else { return Ok(()) };
+            let store = self.store.as_ref().expect("no commit is under way");
+            let Some(entry) = store.read(seq)? else {
+                self.outbox.acked(seq);
+                continue;
+            };
+            match self.egress.publish(seq, &entry.topic, entry.payload) {
+                Ok(()) => {}
+                Err(PublishError::Down | PublishError::Full) => return Ok(()),
+                Err(error @ (PublishError::TooLarge { .. } | PublishError::Topic(_))) => {
+                    error!(%error, topic = entry.topic, "an output cannot be sent and is dropped");
+                    self.outbox.acked(seq);
+                    self.commit_soon();
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn leave(&mut self) -> Result<(), StoreError> {
+        self.commit().await?;
+        info!(books = ?self.engine.books(), since = self.counted.received, "leaving");
+        Ok(())
+    }
+}
+
+async fn until(at: Option<Instant>) {
+    match at {
+        Some(at) => sleep_until(at).await,
+        None => std::future::pending().await,
+    }
+}
+
+fn commit_now(
+    store: &mut SledStore,
+    engine: &mut Engine,
+    outbox: &mut Outbox,
+) -> Result<(), StoreError> {
+    let batch = outbox.drain_changes().with_state(engine.checkpoint());
+    if !batch.is_empty() {
+        outbox.committed(store.commit(&batch)?);
+    }
+    Ok(())
+}
+
+fn open_store(path: &Path, now: Now) -> Result<SledStore, StoreError> {
+    let options = OpenOptions { new_generation: Generation(fastrand::u64(..)), now: now.wall };
+    let Opened { store, recovered } = recovery::open(path, options)?;
+    if let Some(recovered) = recovered {
+        error!(?recovered, "the store was damaged");
+    }
+    Ok(store)
+}
+
+fn restore(config: &Config, store: &SledStore) -> Result<Engine, AgentError> {
+    let settings = config.settings(Mode::Run);
+    let mut restorer = Restorer::new(settings, store.generation(), store.created());
+    let mut wrong = None;
+    store.load_state(&mut |key, value| {
+        if wrong.is_none() {
+            wrong = restorer.take(key, value).err();
+        }
+    })?;
+    match wrong {
+        None => Ok(restorer.finish()),
+        Some(source) => {
+            Err(AgentError::Restore { path: config.store.path.display().to_string(), source })
+        }
+    }
+}
+
+/// How to listen to the devices' broker, for all sources of `settings`.
+///
+/// # Errors
+/// The password file cannot be read.
+pub fn ingress_config(broker: &Broker, settings: &Settings) -> Result<IngressConfig, AgentError> {
+    let sources = &settings.sources;
+    let filters = sources.iter().flat_map(|source| source.profile.filters().iter().cloned());
+    Ok(IngressConfig {
+        broker: mqtt::Broker {
+            host: broker.host.clone(),
+            port: broker.port,
+            client_id: broker.client_id.clone(),
+            credentials: credentials(broker.login.as_ref())?,
+            keep_alive: broker.keep_alive,
+        },
+        filters: filters.collect(),
+        dropped_filters: Vec::new(),
+        in_flight: broker.in_flight,
+        max_payload: broker.max_payload,
+        session_expiry: broker.session_expiry,
+    })
+}
+
+fn egress_config(upstream: &Upstream) -> Result<EgressConfig, AgentError> {
+    Ok(EgressConfig {
+        broker: mqtt::Broker {
+            host: upstream.host.clone(),
+            port: upstream.port,
+            client_id: upstream.client_id.clone(),
+            credentials: credentials(upstream.login.as_ref())?,
+            keep_alive: upstream.keep_alive,
+        },
+        in_flight: upstream.in_flight,
+        prefix: upstream.prefix.clone(),
+    })
+}
+
+fn credentials(login: Option<&Login>) -> Result<Option<Credentials>, AgentError> {
+    let Some(login) = login else { return Ok(None) };
+    let path = || login.password_file.as_ref().map(|path| path.display().to_string());
+    let password = login
+        .password()
+        .map_err(|source| AgentError::Password { path: path().unwrap_or_default(), source })?;
+    Ok(Some(Credentials { user: login.user.clone(), password: password.unwrap_or_default() }))
+}

@@ -1,1 +1,249 @@
-//! cli
+//! The command line: what is asked, and how it ended.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, BufWriter, IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::agent;
+use crate::config::{self, Config, Mode};
+use crate::engine::settings::ClockRules;
+use crate::replay::{Lines, Outcome, replay};
+use crate::telemetry::{self, LogFormat};
+
+/// Exit codes of `sysexits.h`.
+mod exit {
+    pub(super) const DATA_ERROR: u8 = 65;
+    pub(super) const NO_INPUT: u8 = 66;
+    pub(super) const UNAVAILABLE: u8 = 69;
+    pub(super) const IO_ERROR: u8 = 74;
+    pub(super) const CONFIG: u8 = 78;
+}
+
+/// Device topics in, right hours out, nothing lost on the way.
+#[derive(Debug, Parser)]
+#[command(name = "tidegate", version, about, max_term_width = 100)]
+struct Cli {
+    /// Configuration files; later ones lie over earlier ones. `TIDEGATE_…` variables lie over all.
+    #[arg(short, long = "config", value_name = "FILE", global = true, default_value = "/etc/tidegate/tidegate.toml")]
+    config: Vec<PathBuf>,
+    /// How log lines on standard error look.
+    #[arg(long, value_enum, global = true, default_value_t = Log::Text)]
+    log: Log,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Log {
+    /// For people.
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Runs the agent.
+    Run,
+    /// Reads the configuration and says what is wrong or unwise.
+    Check,
+    /// Runs the engine over a recorded file; results go to standard output as JSON lines, the books to standard error.
+    Replay {
+        /// A recording, as `record` writes it; `-` is standard input.
+        file: PathBuf,
+        /// The lines are bare payloads of this source, without topic and arrival time.
+        #[arg(long, value_name = "NAME")]
+        source: Option<String>,
+    },
+    /// Writes the devices' messages to a file that `replay` reads.
+    Record {
+        /// Where to write; `-` is standard output.
+        #[arg(default_value = "-")]
+        file: PathBuf,
+        /// Ends after so many messages.
+        #[arg(long, value_name = "N")]
+        count: Option<u64>,
+        /// MQTT filters to record instead of those of the configured sources.
+        #[arg(long = "filter", value_name = "FILTER")]
+        filters: Vec<String>,
+    },
+}
+
+/// Why a command failed: what to say, and the code to leave with.
+struct Failure {
+    message: String,
+    code: u8,
+}
+
+impl Failure {
+    fn new(code: u8, message: impl ToString) -> Self {
+        Self { message: message.to_string(), code }
+    }
+}
+
+/// Runs the command of this process.
+pub fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let format = match cli.log {
+        Log::Text => LogFormat::Text,
+        Log::Json => LogFormat::Json,
+    };
+    let ended = telemetry::init(format)
+        .map_err(|error| Failure::new(exit::CONFIG, error))
+        .and_then(|()| run(&cli));
+    match ended {
+        Ok(code) => code,
+        Err(Failure { message, code }) => {
+            eprintln!("tidegate: {message}");
+            ExitCode::from(code)
+        }
+    }
+}
+
+fn run(cli: &Cli) -> Result<ExitCode, Failure> {
+    let config = Config::load(&cli.config, config::environment())
+        .map_err(|errors| Failure::new(exit::CONFIG, errors))?;
+    match &cli.command {
+        Command::Run => run_agent(&config),
+        Command::Check => check(&config),
+        Command::Replay { file, source } => run_replay(&config, file, source.as_deref()),
+        Command::Record { file, count, filters } => run_record(&config, file, *count, filters),
+    }
+}
+
+fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::new(exit::UNAVAILABLE, error))
+}
+
+/// Done when the process is asked to end.
+async fn asked_to_end() {
+    let terminate = signal(SignalKind::terminate());
+    let Ok(mut terminate) = terminate else { return std::future::pending().await };
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = tokio::signal::ctrl_c() => {}
+    }
+}
+
+fn run_agent(config: &Config) -> Result<ExitCode, Failure> {
+    config.check(Mode::Run).map_err(|errors| Failure::new(exit::CONFIG, errors))?;
+    for warning in config.warnings() {
+        tracing::warn!("{warning}");
+    }
+    runtime()?
+        .block_on(agent::run(config, asked_to_end()))
+        .map_err(|error| Failure::new(exit::IO_ERROR, error))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn check(config: &Config) -> Result<ExitCode, Failure> {
+    config.check(Mode::Run).map_err(|errors| Failure::new(exit::CONFIG, errors))?;
+    for warning in config.warnings() {
+        eprintln!("warning: {warning}");
+    }
+    let settings = config.settings(Mode::Run);
+    println!("configuration is good: gateway {:?}", config.gateway);
+    for source in &settings.sources {
+        let profile = &source.profile;
+        let window = &settings.windows[source.base].name;
+        println!("  source {:?} on {}, window {window:?}", profile.source(), profile.filters().join(" "));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn run_replay(config: &Config, file: &Path, source: Option<&str>) -> Result<ExitCode, Failure> {
+    config
+        .check(Mode::Replay(ClockRules::Absent))
+        .map_err(|errors| Failure::new(exit::CONFIG, errors))?;
+    let lines = source.map_or(Lines::Recorded, |name| Lines::Payloads(name.to_owned()));
+    let (input, size) = open(file)?;
+    let bar = progress_bar(size);
+    let output = BufWriter::with_capacity(1 << 16, io::stdout().lock());
+    let outcome = replay(config, &lines, input, output, |bytes| bar.set_position(bytes));
+    bar.finish_and_clear();
+    match outcome {
+        Ok(outcome) => Ok(tell_outcome(&outcome)),
+        Err(crate::replay::ReplayError::Write(error)) if error.kind() == io::ErrorKind::BrokenPipe => {
+            Ok(ExitCode::SUCCESS)
+        }
+        Err(error @ crate::replay::ReplayError::UnknownSource { .. }) => {
+            Err(Failure::new(exit::CONFIG, error))
+        }
+        Err(error) => Err(Failure::new(exit::IO_ERROR, error)),
+    }
+}
+
+fn open(file: &Path) -> Result<(Box<dyn BufRead>, Option<u64>), Failure> {
+    if file == Path::new("-") {
+        return Ok((Box::new(BufReader::new(io::stdin().lock())), None));
+    }
+    let opened = File::open(file).map_err(|error| {
+        Failure::new(exit::NO_INPUT, format!("cannot open {}: {error}", file.display()))
+    })?;
+    let size = opened.metadata().ok().map(|metadata| metadata.len());
+    Ok((Box::new(BufReader::with_capacity(1 << 17, opened)), size))
+}
+
+fn progress_bar(size: Option<u64>) -> ProgressBar {
+    if !io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let template = "{bar:40} {bytes}/{total_bytes} {bytes_per_sec} {eta} left";
+    let bar = ProgressBar::with_draw_target(size, ProgressDrawTarget::stderr_with_hz(5));
+    bar.with_style(ProgressStyle::with_template(template).expect("a valid template"))
+}
+
+/// The books, for people; a line that was no message makes the exit code that of bad data.
+fn tell_outcome(outcome: &Outcome) -> ExitCode {
+    let mut text = String::from("books\n");
+    for (name, count) in outcome.books.columns() {
+        text += &format!("  {name:<17}{count}\n");
+    }
+    eprint!("{text}");
+    match &outcome.first_bad {
+        None => ExitCode::SUCCESS,
+        Some(first) => {
+            let crate::replay::BadLine { number, cause } = first;
+            eprintln!(
+                "tidegate: {} of {} lines are no messages; the first is line {number}: {cause}",
+                outcome.bad, outcome.lines
+            );
+            ExitCode::from(exit::DATA_ERROR)
+        }
+    }
+}
+
+fn run_record(
+    config: &Config,
+    file: &Path,
+    count: Option<u64>,
+    filters: &[String],
+) -> Result<ExitCode, Failure> {
+    let mut ingress = agent::ingress_config(&config.broker, &config.settings(Mode::Run))
+        .map_err(|error| Failure::new(exit::CONFIG, error))?;
+    ingress.broker.client_id += "-record";
+    ingress.session_expiry = std::time::Duration::ZERO;
+    if !filters.is_empty() {
+        ingress.filters = filters.to_vec();
+    }
+    let output: Box<dyn Write> = if file == Path::new("-") {
+        Box::new(io::stdout().lock())
+    } else {
+        Box::new(BufWriter::new(File::create(file).map_err(|error| {
+            Failure::new(exit::IO_ERROR, format!("cannot create {}: {error}", file.display()))
+        })?))
+    };
+    let written = runtime()?
+        .block_on(crate::record::record(ingress, output, count, asked_to_end()))
+        .map_err(|error| Failure::new(exit::IO_ERROR, format!("cannot write the recording: {error}")))?;
+    eprintln!("{written} messages");
+    Ok(ExitCode::SUCCESS)
+}

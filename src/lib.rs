@@ -49,3 +49,9 @@ pub mod agent;
 pub mod cli;
 #[cfg(feature = "shell")]
 pub mod config;
+#[cfg(feature = "shell")]
+pub mod phase;
+#[cfg(feature = "shell")]
+pub mod record;
+#[cfg(feature = "shell")]
+pub mod replay;

@@ -8,11 +8,14 @@ use crate::event::Output;
 pub struct Effects {
     /// Outputs, in the order in which they came about.
     pub outputs: Vec<Output>,
+    /// Something among them cannot wait for the commit interval.
+    pub urgent: bool,
 }
 
 impl Effects {
     /// Adds an output.
     pub fn push(&mut self, output: Output) {
+        self.urgent |= matches!(output, Output::Alert(_));
         self.outputs.push(output);
     }
 }

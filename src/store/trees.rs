@@ -19,6 +19,7 @@ use ::sled::transaction::{TransactionError, Transactional, TransactionalTree};
 use ::sled::{Db, IVec, Tree};
 
 use super::error::StoreError;
+use crate::phase::{Phase, reach};
 use super::keys;
 
 /// Bytes of pages that sled keeps in memory.
@@ -76,6 +77,7 @@ impl Trees {
                     apply(meta, &changes.meta)
                 })
                 .map_err(storage)?;
+            reach(Phase::Committing);
             self.db.flush()
         })?;
         self.log.sync_data().map_err(|error| StoreError::io(&self.path, error))
