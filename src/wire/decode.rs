@@ -246,14 +246,19 @@ impl Profile {
         if fields.meets_some(self.ignore.as_ref()) {
             return;
         }
+        let idle = fields.meets_some(self.idle.as_ref());
         let ids = (fields.get(&self.device).id(), fields.get(&self.region).id());
-        let (Ok(device), Ok(region)) = ids else { return found.refuse() };
+        let (device, region) = match ids {
+            (Ok(device), Ok(region)) => (device, region),
+            (Err(_), Ok(region)) if idle => (Cow::Borrowed(""), region), // it speaks of its partition
+            _ => return found.refuse(),
+        };
         let entry = Entry {
             device: found.name(&device),
             region: found.name(&region),
             time: self.stamp(&fields, found),
             heartbeat: fields.meets_some(self.heartbeat.as_ref()),
-            idle: fields.meets_some(self.idle.as_ref()),
+            idle,
             content,
         };
         found.entries.push(entry);
