@@ -92,7 +92,7 @@ mod tests {
         let bits = (0..24).filter(|&h| h != 7).fold(0, |bits, h| {
             bits | day.widen(u64::MAX >> 4, hour, Span::from_hours(h))
         });
-        assert_eq!(day.largest_gap(bits), Span::from_mins(24), "slots of 24 min; the others touch 7:00 to 8:00");
+        assert_eq!(day.largest_gap(bits), Span::from_mins(48), "of 7:00 to 8:00, 6:48 to 7:12 is one slot");
         assert_eq!(day.widen(0, hour, HOUR), 0);
     }
 

@@ -109,10 +109,10 @@ fn class_of(code: u8) -> Option<Class> {
 
 /// All classes, the least valuable first.
 pub(super) const CLASSES: [Class; 7] = [
+    Class::Watermark,
     Class::Malformed,
     Class::Quarantined,
     Class::Late,
-    Class::Watermark,
     Class::Window,
     Class::Alert,
     Class::Presence,
