@@ -130,7 +130,7 @@ impl SledStore {
         self.state_spread = spread;
         let (mut spread, mut next_seq) = (BTreeMap::new(), self.next_seq);
         self.each_entry(|seq, further, _| {
-            next_seq = next_seq.max(OutboxSeq(seq.0 + 1));
+            next_seq = next_seq.max(OutboxSeq(seq.0.saturating_add(1)));
             if further > 0 {
                 spread.insert(seq, further);
             }

@@ -113,10 +113,25 @@ impl Trees {
         prefix: &[u8],
         mut each: impl FnMut(&IVec, &IVec) -> Result<(), StoreError>,
     ) -> Result<(), StoreError> {
-        let mut items = tree.scan_prefix(prefix);
+        let mut result = Ok(());
+        self.walk(tree.scan_prefix(prefix), |key, value| {
+            result = each(key, value);
+            result.is_ok()
+        })?;
+        result
+    }
+
+    /// Calls `each` with what `items` gives until it returns false; fails at the first damage.
+    pub(super) fn walk(
+        &self,
+        mut items: impl Iterator<Item = ::sled::Result<(IVec, IVec)>>,
+        mut each: impl FnMut(&IVec, &IVec) -> bool,
+    ) -> Result<(), StoreError> {
         // Only sled's own step is guarded: a panic of `each` is not damage.
         while let Some((key, value)) = guarded(&self.path, || items.next().transpose())? {
-            each(&key, &value)?;
+            if !each(&key, &value) {
+                break;
+            }
         }
         Ok(())
     }
