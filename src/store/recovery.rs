@@ -1,13 +1,17 @@
 //! A store that cannot be opened: repaired, or moved aside and rebuilt.
 //!
-//! 1. Without sled's snapshots. They only shorten the replay of the log; a damaged one is the usual
-//!    reason for a store that does not open. Nothing is lost.
+//! 1. From its log alone, without sled's snapshots, which only shorten the replay of the log, and its
+//!    `conf`, which says what we know. A torn one of these is the usual reason for a store that does
+//!    not open. Nothing is lost.
 //! 2. Otherwise a new store is built next to the damaged one (`<path>.rebuilding`), with all that
 //!    can still be read of the old one. When it is whole and durable, the old one is moved to
 //!    `<path>.broken-<n>` and the new one into its place.
 //!
 //! A crash at any point leaves the damaged store in place, or the rebuilt one complete: an
 //! interrupted rebuild is thrown away, unless the old store had been moved already.
+//!
+//! Not every damage shows. sled takes a log that is spoilt in its middle (by the medium; a crash does
+//! not do this) for one that ends there, and the store goes back to an earlier commit.
 //!
 //! What is carried over is what the pages that are left hold. It need not be the state of one moment,
 //! so the new store has a new generation: nothing it says contradicts what the old one said.
@@ -28,6 +32,9 @@ use crate::ids::OutboxSeq;
 
 /// How many damaged stores are kept; the oldest is removed for a further one.
 pub const KEEP_BROKEN: usize = 3;
+
+/// How often sled is let at a damaged store.
+const SALVAGE_TRIES: u32 = 3;
 
 /// An open store, and what had to be done for it.
 pub struct Opened {
@@ -51,7 +58,7 @@ pub struct Recovered {
 /// What is left of the contents of a damaged store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kept {
-    /// All of it; the store goes on as it was, its generation too.
+    /// All that its log holds; the store goes on as it was, its generation too.
     Everything,
     /// Some, in a new store with a new generation.
     Part {
@@ -74,7 +81,7 @@ pub fn open(path: &Path, options: OpenOptions) -> Result<Opened, StoreError> {
         Err(error) if error.is_damage() => error,
         Err(error) => return Err(error),
     };
-    match without_snapshots(path, options)? {
+    match from_log_alone(path, options)? {
         Some(store) => {
             let moved_to = move_aside(&aside(path), path)?;
             let recovered =
@@ -102,7 +109,7 @@ fn beside(path: &Path, suffix: &str) -> PathBuf {
     name.into()
 }
 
-/// Where snapshots lie while the store is tried without them.
+/// Where the other files lie while the log is tried alone.
 fn aside(path: &Path) -> PathBuf {
     path.join("aside")
 }
@@ -125,15 +132,13 @@ fn finish_interrupted(path: &Path) -> io::Result<()> {
     sync_parent(path)
 }
 
-/// Tries the store without its snapshots; `None` if there are none, or they are not the trouble.
-fn without_snapshots(path: &Path, options: OpenOptions) -> Result<Option<SledStore>, StoreError> {
-    let snapshots = snapshots(path).map_err(|error| StoreError::io(path, error))?;
-    if snapshots.is_empty() {
-        return Ok(None);
-    }
-    let moved = fs::create_dir_all(aside(path)).and_then(|()| {
+/// Tries the store with nothing but its log; `None` if that is the trouble.
+fn from_log_alone(path: &Path, options: OpenOptions) -> Result<Option<SledStore>, StoreError> {
+    let moved = snapshots(path).and_then(|mut files| {
+        files.extend(Some(path.join("conf")).filter(|conf| conf.exists()));
+        fs::create_dir_all(aside(path))?;
         let into = |file: &PathBuf| aside(path).join(file.file_name().unwrap_or_default());
-        snapshots.iter().try_for_each(|file| fs::rename(file, into(file)))
+        files.iter().try_for_each(|file| fs::rename(file, into(file)))
     });
     moved.map_err(|error| StoreError::io(path, error))?;
     match SledStore::open(path, options) {
@@ -147,8 +152,8 @@ fn without_snapshots(path: &Path, options: OpenOptions) -> Result<Option<SledSto
 fn rebuild(path: &Path, options: OpenOptions, cause: String) -> Result<Opened, StoreError> {
     let rebuilt = rebuilding(path);
     let mut carrier = Carrier::new(SledStore::open(&rebuilt, options)?);
-    // What cannot be opened at all is left behind whole.
-    if let Ok(old) = Trees::open(path) {
+    // What cannot be opened at all is left behind whole. Each try of sled's mends something first.
+    if let Some(old) = (0..SALVAGE_TRIES).find_map(|_| Trees::open(path).ok()) {
         carrier.carry(&old)?;
     }
     let kept = carrier.finish()?;
