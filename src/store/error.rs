@@ -59,6 +59,14 @@ pub enum StoreError {
         /// What was met.
         detail: String,
     },
+    /// A thread of sled's own panicked; it serves nobody in this process any more.
+    #[error("{path}: the database engine has stopped ({detail}); the process must be restarted")]
+    Stopped {
+        /// The store.
+        path: PathBuf,
+        /// What sled said.
+        detail: String,
+    },
     /// The disk failed.
     #[error("{path}: {source}")]
     Io {
@@ -120,6 +128,10 @@ impl StoreError {
                 Self::corrupt(path, source.to_string())
             }
             ::sled::Error::Io(source) => Self::io(path, source),
+            // Not damage: the store may be whole, and nothing can be opened in its place either.
+            ::sled::Error::ReportableBug(detail) if detail.contains("IO thread") => {
+                Self::Stopped { path: path.to_owned(), detail }
+            }
             other => Self::corrupt(path, other.to_string()),
         }
     }

@@ -137,16 +137,26 @@ impl Store for MemoryStore {
 
     fn commit(&mut self, batch: &Batch) -> Result<Receipt, StoreError> {
         let mut disk = self.disk()?;
-        for (key, value) in &batch.state.changes {
-            check_key(key)?;
-            check_value(value.as_deref())?;
-        }
         let fault = disk.begin_commit();
-        if fault != Some(Fault::BeforeApplying) {
+        let refused = check(batch).err();
+        if refused.is_none() && fault != Some(Fault::BeforeApplying) {
             disk.apply(batch);
         }
         drop(disk);
-        self.poisoned = fault.is_some();
-        if self.poisoned { Err(StoreError::Injected) } else { Ok(Receipt::of(batch)) }
+        match refused.or(fault.map(|_| StoreError::Injected)) {
+            Some(error) => {
+                self.poisoned = true;
+                Err(error)
+            }
+            None => Ok(Receipt::of(batch)),
+        }
     }
+}
+
+/// What the store on disk refuses is refused here too.
+fn check(batch: &Batch) -> Result<(), StoreError> {
+    batch.state.changes.iter().try_for_each(|(key, value)| {
+        check_key(key)?;
+        check_value(value.as_deref())
+    })
 }

@@ -73,7 +73,7 @@ pub struct Batch {
 impl Batch {
     /// One past the highest number it appends.
     fn append_end(&self) -> Option<OutboxSeq> {
-        self.append.iter().map(|(seq, _)| OutboxSeq(seq.0 + 1)).max()
+        self.append.iter().map(|(seq, _)| OutboxSeq(seq.0.saturating_add(1))).max()
     }
 
     /// Whether there is nothing to commit.

@@ -1,6 +1,8 @@
 //! The store on disk.
 
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Write as _;
 use std::path::Path;
 
 use super::entry::{Entry, Summary};
@@ -14,6 +16,8 @@ use crate::time::ArrivalTime;
 /// Version of the layout that this release writes; it reads this one and older ones.
 pub const FORMAT: u16 = 1;
 
+/// File that says that the store was complete once.
+const MARK: &str = "created";
 const FIRST_SEQ: OutboxSeq = OutboxSeq(1);
 
 /// What a store is given when it is created. One that exists keeps its own.
@@ -60,6 +64,7 @@ impl SledStore {
         } else {
             store.read_meta()?;
         }
+        store.mark()?;
         store.read_through()?;
         Ok(store)
     }
@@ -77,21 +82,38 @@ impl SledStore {
 
     /// Whether there is nothing in it yet.
     fn check_format(trees: &Trees) -> Result<bool, StoreError> {
+        let path = &trees.path;
         let Some(bytes) = trees.get(&trees.meta, keys::FORMAT)? else {
-            return match trees.state.is_empty() && trees.outbox.is_empty() {
+            let untouched = trees.state.is_empty() && trees.outbox.is_empty();
+            return match untouched && !path.join(MARK).exists() {
                 true => Ok(true),
-                false => Err(StoreError::corrupt(&trees.path, "data without a format version")),
+                false => Err(StoreError::corrupt(path, "its contents are gone")),
             };
         };
-        let found = integer(&trees.path, "format", &bytes).map(u16::from_be_bytes)?;
+        let found = integer(path, "format", &bytes).map(u16::from_be_bytes)?;
         match found {
-            0 => Err(StoreError::corrupt(&trees.path, "format version 0")),
+            0 => Err(StoreError::corrupt(path, "format version 0")),
             1..=FORMAT => Ok(false),
-            _ => {
-                let path = trees.path.clone();
-                Err(StoreError::NewerFormat { path, found, supported: FORMAT })
-            }
+            _ => Err(StoreError::NewerFormat { path: path.clone(), found, supported: FORMAT }),
         }
+    }
+
+    /// Leaves a mark beside the database that it has contents: sled takes a file of zeros, or one cut
+    /// to nothing, for a new database.
+    fn mark(&self) -> Result<(), StoreError> {
+        let mark = self.path().join(MARK);
+        let written = mark.try_exists().and_then(|exists| match exists {
+            true => Ok(()),
+            false => {
+                let text = format!("generation {}, at {} ms\n", self.generation, self.created.0);
+                File::create(&mark).and_then(|mut file| {
+                    file.write_all(text.as_bytes())?;
+                    file.sync_all()
+                })?;
+                File::open(self.path())?.sync_all()
+            }
+        });
+        written.map_err(|error| StoreError::io(self.path(), error))
     }
 
     fn write_meta(&self) -> Result<(), StoreError> {
@@ -130,7 +152,7 @@ impl SledStore {
         self.state_spread = spread;
         let (mut spread, mut next_seq) = (BTreeMap::new(), self.next_seq);
         self.each_entry(|seq, further, _| {
-            next_seq = next_seq.max(OutboxSeq(seq.0 + 1));
+            next_seq = next_seq.max(OutboxSeq(seq.0.saturating_add(1)));
             if further > 0 {
                 spread.insert(seq, further);
             }

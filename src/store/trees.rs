@@ -7,6 +7,7 @@
 //!   found out before sled is let in.
 //! - It may panic on damaged files, at open and when a page is first read: panics become
 //!   [`StoreError::Corrupt`].
+//! - It lets go of its lock a moment after it is closed: an open waits for that.
 //! - Its own flusher would wake the disk twice a second: it is off.
 
 use std::fs::{self, DirBuilder, File};
@@ -14,6 +15,8 @@ use std::io::{self, Write};
 use std::os::unix::fs::DirBuilderExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
 
 use ::sled::transaction::{TransactionError, Transactional, TransactionalTree};
 use ::sled::{Db, IVec, Tree};
@@ -26,6 +29,10 @@ use super::keys;
 const CACHE: u64 = 8 * 1024 * 1024;
 /// Bytes that must be free for an open: snapshot, first segments, directory entries.
 const ROOM: usize = 1024 * 1024;
+
+/// How often, and how long each time, a lock is waited for: one second in all.
+const LOCK_TRIES: u32 = 50;
+const LOCK_WAIT: Duration = Duration::from_millis(20);
 
 /// Changes of one tree: `None` removes the key.
 pub(super) type Writes = Vec<(Vec<u8>, Option<Vec<u8>>)>;
@@ -53,15 +60,11 @@ impl Trees {
     /// Opens the database in directory `path`; both are created if missing.
     pub(super) fn open(path: &Path) -> Result<Self, StoreError> {
         prepare(path)?;
-        let (db, [state, outbox, meta]) = guarded(path, || {
-            let db = ::sled::Config::new()
-                .path(path)
-                .cache_capacity(CACHE)
-                .flush_every_ms(None)
-                .open()?;
+        let db = open_unlocked(path)?;
+        let [state, outbox, meta] = guarded(path, || {
             let trees = [db.open_tree("state")?, db.open_tree("outbox")?, db.open_tree("meta")?];
             db.flush()?;
-            Ok((db, trees))
+            Ok(trees)
         })?;
         let log = sync_once(path)?;
         Ok(Self { path: path.to_owned(), state, outbox, meta, db, log })
@@ -115,13 +118,41 @@ impl Trees {
         prefix: &[u8],
         mut each: impl FnMut(&IVec, &IVec) -> Result<(), StoreError>,
     ) -> Result<(), StoreError> {
-        let mut items = tree.scan_prefix(prefix);
+        let mut result = Ok(());
+        self.walk(tree.scan_prefix(prefix), |key, value| {
+            result = each(key, value);
+            result.is_ok()
+        })?;
+        result
+    }
+
+    /// Calls `each` with what `items` gives until it returns false; fails at the first damage.
+    pub(super) fn walk(
+        &self,
+        mut items: impl Iterator<Item = ::sled::Result<(IVec, IVec)>>,
+        mut each: impl FnMut(&IVec, &IVec) -> bool,
+    ) -> Result<(), StoreError> {
         // Only sled's own step is guarded: a panic of `each` is not damage.
         while let Some((key, value)) = guarded(&self.path, || items.next().transpose())? {
-            each(&key, &value)?;
+            if !each(&key, &value) {
+                break;
+            }
         }
         Ok(())
     }
+}
+
+/// Opens the database, waiting a little for its lock: sled's threads may still hold that of a
+/// database that this process has just closed.
+fn open_unlocked(path: &Path) -> Result<Db, StoreError> {
+    let config = ::sled::Config::new().path(path).cache_capacity(CACHE).flush_every_ms(None);
+    for _ in 0..LOCK_TRIES {
+        match guarded(path, || config.open()) {
+            Err(StoreError::Locked { .. }) => thread::park_timeout(LOCK_WAIT),
+            other => return other,
+        }
+    }
+    guarded(path, || config.open())
 }
 
 fn apply(

@@ -1,0 +1,220 @@
+//! The store on disk: what is committed is there after a reopen, what is wrong is said clearly.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use proptest::prelude::*;
+use tidegate::engine::checkpoint::Checkpoint;
+use tidegate::event::Class;
+use tidegate::ids::{Generation, OutboxSeq};
+use tidegate::store::{
+    Batch, Entry, Fault, MemoryDisk, OpenOptions, SledStore, Store, StoreError, Summary, recovery,
+};
+use tidegate::time::ArrivalTime;
+
+fn options(generation: u64) -> OpenOptions {
+    OpenOptions { new_generation: Generation(generation), now: ArrivalTime(generation as i64) }
+}
+
+fn open(path: &Path) -> SledStore {
+    SledStore::open(path, options(7)).unwrap()
+}
+
+fn open_error(path: &Path) -> StoreError {
+    SledStore::open(path, options(7)).err().expect("it must not open")
+}
+
+fn put(key: &[u8], value: &[u8]) -> Batch {
+    let changes = vec![(key.to_vec(), Some(value.to_vec()))];
+    Batch { state: Checkpoint { changes }, ..Batch::default() }
+}
+
+fn entry(length: usize) -> Entry {
+    let payload = (0..length).map(|at| (at / 7) as u8).collect();
+    Entry { topic: "t/1".into(), payload, class: Class::Window, supersedes: Some(9) }
+}
+
+type Contents = (BTreeMap<Vec<u8>, Vec<u8>>, Vec<(OutboxSeq, Summary)>, Vec<Entry>, OutboxSeq);
+
+fn contents(store: &dyn Store) -> Contents {
+    let (mut state, mut outbox) = (BTreeMap::new(), Vec::new());
+    let mut keys = Vec::new();
+    let each = &mut |key: &[u8], value: &[u8]| {
+        keys.push(key.to_vec());
+        state.insert(key.to_vec(), value.to_vec());
+    };
+    store.load_state(each).unwrap();
+    store.load_outbox(&mut |seq, summary| outbox.push((seq, summary))).unwrap();
+    assert!(keys.is_sorted() && outbox.is_sorted_by_key(|(seq, _)| *seq));
+    let entries = outbox.iter().map(|(seq, _)| store.read(*seq).unwrap().unwrap()).collect();
+    (state, outbox, entries, store.next_seq())
+}
+
+#[test]
+fn a_missing_directory_is_created_for_its_owner_only() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a/b");
+    drop(open(&path));
+    assert_eq!(fs::metadata(path).unwrap().permissions().mode() & 0o777, 0o700);
+}
+
+#[test]
+fn generation_and_creation_time_are_kept() {
+    let dir = tempfile::tempdir().unwrap();
+    drop(open(dir.path()));
+    let store = SledStore::open(dir.path(), options(8)).unwrap();
+    assert_eq!((store.generation(), store.created()), (Generation(7), ArrivalTime(7)));
+}
+
+#[test]
+fn a_long_value_is_read_back_whole_and_leaves_nothing_when_it_shrinks() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut store = open(dir.path());
+    let long: Vec<u8> = (0..50_000_u32).map(|at| at as u8).collect();
+    for length in [50_000, 4_097, 4_096, 8_192, 0] {
+        let _ = store.commit(&put(b"log", &long[..length])).unwrap();
+        assert_eq!(contents(&store).0[&b"log"[..]], &long[..length]);
+    }
+    drop(store);
+    assert_eq!(contents(&open(dir.path())).0[&b"log"[..]], b"");
+}
+
+#[test]
+fn an_entry_of_256_kib_comes_back_whole_and_goes_whole() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut store = open(dir.path());
+    let (seq, large) = (store.next_seq(), entry(256 * 1024));
+    let batch = Batch { append: vec![(seq, large.clone())], ..Batch::default() };
+    let _ = store.commit(&batch).unwrap();
+    drop(store);
+    let mut store = open(dir.path());
+    assert_eq!(store.read(seq).unwrap(), Some(large));
+    let _ = store.commit(&Batch { delete: vec![seq], ..Batch::default() }).unwrap();
+    drop(store);
+    let store = open(dir.path());
+    assert_eq!(store.read(seq).unwrap(), None);
+    assert!(store.next_seq() > seq, "numbers go on although the outbox is empty");
+}
+
+#[test]
+fn a_store_in_use_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let _store = open(dir.path());
+    assert!(matches!(open_error(dir.path()), StoreError::Locked { .. }));
+}
+
+#[test]
+fn a_file_in_the_way_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("file");
+    fs::write(&file, "").unwrap();
+    assert!(matches!(open_error(&file), StoreError::NotADirectory { .. }));
+    assert!(matches!(open_error(&file.join("below")), StoreError::NotADirectory { .. }));
+    let text = recovery::open(&file, options(1)).err().unwrap().to_string();
+    assert!(text.contains("not a directory"), "{text}");
+}
+
+#[test]
+fn after_a_failed_commit_every_call_fails_until_it_is_reopened() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut store = open(dir.path());
+    let too_long = put(&[0; 2_000], b"");
+    assert!(matches!(store.commit(&too_long), Err(StoreError::KeyTooLong { .. })));
+    assert_poisoned(&mut store);
+    drop(store);
+    let _ = open(dir.path()).commit(&put(b"key", b"value")).unwrap();
+}
+
+fn assert_poisoned(store: &mut dyn Store) {
+    let poisoned = |error| matches!(error, StoreError::Poisoned);
+    assert!(store.commit(&put(b"key", b"")).is_err_and(poisoned));
+    assert!(store.commit(&Batch::default()).is_err_and(poisoned));
+    assert!(store.load_state(&mut |_, _| ()).is_err_and(poisoned));
+    assert!(store.load_outbox(&mut |_, _| ()).is_err_and(poisoned));
+    assert!(store.read(OutboxSeq(1)).is_err_and(poisoned));
+}
+
+#[test]
+fn an_injected_fault_fails_one_commit_before_or_after_applying_it() {
+    let disk = MemoryDisk::new(Generation(1), ArrivalTime(1));
+    for (fault, there) in [(Fault::BeforeApplying, false), (Fault::AfterApplying, true)] {
+        let mut store = disk.open();
+        disk.fail_commit(2, fault);
+        let _ = store.commit(&put(b"first", b"")).unwrap();
+        assert!(matches!(store.commit(&put(b"second", b"")), Err(StoreError::Injected)));
+        assert_poisoned(&mut store);
+        let mut store = disk.open();
+        assert_eq!(contents(&store).0.contains_key(&b"second"[..]), there);
+        let _ = store.commit(&put(b"third", b"")).unwrap();
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Put(u8, usize),
+    Remove(u8),
+    Append(usize),
+    Delete(usize),
+    Commit,
+    Reopen,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let length = prop_oneof![3 => 0..300_usize, 1 => 4_000..20_000_usize];
+    prop_oneof![
+        4 => (0..6_u8, length.clone()).prop_map(|(key, length)| Step::Put(key, length)),
+        2 => (0..6_u8).prop_map(Step::Remove),
+        3 => length.prop_map(Step::Append),
+        2 => (0..8_usize).prop_map(Step::Delete),
+        3 => Just(Step::Commit),
+        1 => Just(Step::Reopen),
+    ]
+}
+
+/// Adds a step to a batch; a key occurs once in it.
+fn plan(step: &Step, batch: &mut Batch, next: &mut u64) {
+    let mut change = |key: u8, value| {
+        let key = vec![0; key.into()];
+        batch.state.changes.retain(|(other, _)| *other != key);
+        batch.state.changes.push((key, value));
+    };
+    match *step {
+        Step::Put(key, length) => change(key, Some(entry(length).payload)),
+        Step::Remove(key) => change(key, None),
+        Step::Append(length) => {
+            batch.append.push((OutboxSeq(*next), entry(length)));
+            *next += 1;
+        }
+        Step::Delete(back) => batch.delete.push(OutboxSeq(next.saturating_sub(back as u64 + 3))),
+        Step::Commit | Step::Reopen => {}
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(40))]
+
+    #[test]
+    fn the_store_on_disk_holds_what_the_one_in_memory_holds(
+        steps in prop::collection::vec(step(), 1..40)
+    ) {
+        let dir = tempfile::tempdir().unwrap();
+        let mut model = MemoryDisk::new(Generation(7), ArrivalTime(7)).open();
+        let mut store = open(dir.path());
+        let (mut batch, mut next) = (Batch::default(), 1);
+        for step in &steps {
+            plan(step, &mut batch, &mut next);
+            if matches!(step, Step::Commit) {
+                let batch = std::mem::take(&mut batch);
+                prop_assert_eq!(store.commit(&batch).unwrap(), model.commit(&batch).unwrap());
+                prop_assert_eq!(contents(&store), contents(&model));
+            }
+            if matches!(step, Step::Reopen) {
+                drop(store);
+                store = open(dir.path());
+                prop_assert_eq!(contents(&store), contents(&model));
+            }
+        }
+    }
+}
