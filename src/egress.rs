@@ -203,7 +203,7 @@ async fn run(config: EgressConfig, outlet: mpsc::Sender<Item>) {
     let mut retry = Retry::new("egress", &config.broker);
     loop {
         let Err(error) = connection(&config, &outlet, &mut retry).await else { return };
-        let pause = retry.down(&error);
+        let (error, pause) = retry.down(error);
         tell(&outlet, EgressEvent::Down { error }).await;
         tokio::time::sleep(pause).await;
     }

@@ -5,6 +5,7 @@
 //! messages and loses pending ones; nothing that is thrown away can do that.
 
 use std::fmt;
+use std::io;
 use std::time::Duration;
 
 use rumqttc::v5;
@@ -94,7 +95,14 @@ pub enum LinkError {
     /// Another client connected with our client id.
     #[error("another client connected with the same client id")]
     TakenOver,
-    /// The connection was closed or broke.
+    /// The broker closed the connection without a word.
+    #[error("closed by the broker")]
+    Closed,
+    /// It did so again and again, soon after letting us in. MQTT 3.1.1 has no other way to say that
+    /// another client took over, and mosquitto 2.0.11 does not say it in MQTT 5 either.
+    #[error("closed by the broker again and again")]
+    KeepsClosing,
+    /// The connection broke.
     #[error("connection lost: {0}")]
     Lost(String),
     /// Nothing came from the broker, not even an answer to a ping.
@@ -120,12 +128,25 @@ impl LinkError {
                 Some("check user name and password, and the broker's password_file and ACL")
             }
             Self::TakenOver => Some("give every gateway a client id of its own"),
+            Self::KeepsClosing => {
+                Some("another client may have the same client id; the broker's log says why")
+            }
             Self::Refused(_) => Some("the broker's log says why"),
             Self::Unacknowledged(_) => Some("the broker's log says why it holds publishes back"),
             Self::Protocol(_) => {
                 Some("check that an MQTT broker listens on that port, without TLS")
             }
-            Self::Lost(_) | Self::Silent(_) | Self::Stalled(_) => None,
+            Self::Closed | Self::Lost(_) | Self::Silent(_) | Self::Stalled(_) => None,
+        }
+    }
+}
+
+impl LinkError {
+    /// An established connection broke. One that is closed while we write ends in a reset.
+    fn broken(error: &io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => Self::Closed,
+            _ => Self::Lost(error.to_string()),
         }
     }
 }
@@ -148,8 +169,9 @@ impl From<v5::ConnectionError> for LinkError {
                     (code, Some(text)) => Self::Lost(format!("{code:?}, {text}")),
                 }
             }
+            Error::MqttState(StateError::ConnectionAborted) => Self::Closed,
             Error::MqttState(StateError::Deserialization(v5::mqttbytes::Error::Io(error))) => {
-                Self::Lost(error.to_string())
+                Self::broken(&error)
             }
             Error::MqttState(error @ StateError::Deserialization(_)) => {
                 Self::Protocol(error.to_string())
@@ -170,8 +192,9 @@ impl From<rumqttc::ConnectionError> for LinkError {
                 Self::NotAuthorised
             }
             Error::ConnectionRefused(code) => Self::Refused(format!("{code:?}")),
+            Error::MqttState(StateError::ConnectionAborted) => Self::Closed,
             Error::MqttState(StateError::Deserialization(rumqttc::Error::Io(error))) => {
-                Self::Lost(error.to_string())
+                Self::broken(&error)
             }
             Error::MqttState(error @ StateError::Deserialization(_)) => {
                 Self::Protocol(error.to_string())
@@ -186,14 +209,16 @@ impl From<rumqttc::ConnectionError> for LinkError {
 ///
 /// The pause starts at 1 s and doubles to 60 s, each shortened by up to a half at random so that a
 /// fleet does not come back in step. It starts again at 1 s after a connection that held for 10 s. A
-/// session that another client took over is left alone for minutes: two clients with one id would
-/// otherwise throw each other out for ever.
+/// session that another client took over, or seems to have, is left alone for minutes: two clients
+/// with one id would otherwise throw each other out for ever.
 #[derive(Debug)]
 pub(crate) struct Retry {
     side: &'static str,
     broker: String,
     pause: Duration,
     up_since: Option<Instant>,
+    /// How many connections in a row the broker closed before they held.
+    closings: u32,
     told: Option<LinkError>,
 }
 
@@ -202,10 +227,11 @@ impl Retry {
     const LONGEST: Duration = Duration::from_secs(60);
     const TAKEN_OVER: Duration = Duration::from_secs(240);
     const HELD: Duration = Duration::from_secs(10);
+    const CLOSINGS: u32 = 4;
 
     pub(crate) fn new(side: &'static str, broker: &Broker) -> Self {
         let broker = broker.to_string();
-        Self { side, broker, pause: Self::FIRST, up_since: None, told: None }
+        Self { side, broker, pause: Self::FIRST, up_since: None, closings: 0, told: None }
     }
 
     /// A connection was accepted.
@@ -215,23 +241,33 @@ impl Retry {
         info!(broker = %self.broker, "{} connected", self.side);
     }
 
-    /// A connection ended or could not be made; returns how long to wait. Says so once per error.
-    pub(crate) fn down(&mut self, error: &LinkError) -> Duration {
-        let held = self.up_since.take().map_or(Duration::ZERO, |since| since.elapsed());
-        let pause = self.next_pause(error, held);
-        self.tell(error, pause);
-        pause
+    /// A connection ended or could not be made. Returns why, in the light of those before it, and how
+    /// long to wait. Says so once per error.
+    pub(crate) fn down(&mut self, error: LinkError) -> (LinkError, Duration) {
+        let held = self.up_since.take().map(|since| since.elapsed());
+        let error = self.judge(error, held);
+        let pause = self.next_pause(&error, held.unwrap_or_default());
+        self.tell(&error, pause);
+        (error, pause)
+    }
+
+    /// `held` is how long the connection had been accepted, if it had.
+    fn judge(&mut self, error: LinkError, held: Option<Duration>) -> LinkError {
+        let at_once = error == LinkError::Closed && held.is_some_and(|held| held < Self::HELD);
+        self.closings = if at_once { self.closings + 1 } else { 0 };
+        if self.closings >= Self::CLOSINGS { LinkError::KeepsClosing } else { error }
     }
 
     fn next_pause(&mut self, error: &LinkError, held: Duration) -> Duration {
         if held >= Self::HELD {
             self.pause = Self::FIRST;
         }
-        let base = if *error == LinkError::TakenOver {
-            Self::TAKEN_OVER
-        } else {
-            let doubled = (self.pause * 2).min(Self::LONGEST);
-            std::mem::replace(&mut self.pause, doubled)
+        let base = match error {
+            LinkError::TakenOver | LinkError::KeepsClosing => Self::TAKEN_OVER,
+            _ => {
+                let doubled = (self.pause * 2).min(Self::LONGEST);
+                std::mem::replace(&mut self.pause, doubled)
+            }
         };
         base.mul_f64(0.5 + fastrand::f64() / 2.0)
     }
@@ -305,6 +341,22 @@ mod tests {
     #[test]
     fn a_taken_over_session_is_left_alone_for_minutes() {
         let pause = retry().next_pause(&LinkError::TakenOver, Duration::from_secs(3_600));
+        assert!(pause >= Duration::from_secs(120));
+    }
+
+    #[test]
+    fn a_broker_that_closes_again_and_again_is_left_alone_for_minutes() {
+        let mut retry = retry();
+        let mut closed = |held| retry.judge(LinkError::Closed, held);
+        let at_once = Some(Duration::from_secs(3));
+        for _ in 0..3 {
+            assert_eq!(closed(at_once), LinkError::Closed);
+        }
+        assert_eq!(closed(at_once), LinkError::KeepsClosing);
+        assert_eq!(closed(Some(Duration::from_secs(10))), LinkError::Closed, "it held");
+        assert_eq!(closed(None), LinkError::Closed, "it was not let in");
+        assert_eq!(closed(at_once), LinkError::Closed);
+        let pause = retry.next_pause(&LinkError::KeepsClosing, Duration::ZERO);
         assert!(pause >= Duration::from_secs(120));
     }
 

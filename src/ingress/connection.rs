@@ -47,7 +47,7 @@ impl Intake {
         let mut retry = Retry::new("ingress", &self.config.broker);
         for epoch in 1.. {
             let Err(error) = self.connection(epoch, &mut retry).await else { return };
-            let pause = retry.down(&error);
+            let (error, pause) = retry.down(error);
             self.outlet.tell(Item::Event(IngressEvent::Down { error })).await;
             if self.agent_leaves_within(pause).await {
                 return;
@@ -217,14 +217,13 @@ impl Reader<'_> {
 
     async fn on_subscribed(&mut self, suback: &SubAck) {
         let asked = self.config.filters.iter().chain([&self.probe_topic]);
-        let (mut filters, mut codes) = (Vec::new(), suback.return_codes.iter());
+        let mut codes = suback.return_codes.iter();
+        let mut filters = Vec::new();
         for filter in asked {
-            match codes.next() {
-                Some(SubscribeReasonCode::Success(_)) => {}
-                code => {
-                    warn!(%filter, ?code, "subscription refused; check the broker's ACL");
-                    filters.push(filter.clone());
-                }
+            let code = codes.next();
+            if !matches!(code, Some(SubscribeReasonCode::Success(_))) {
+                warn!(%filter, ?code, "subscription refused; check the broker's access list");
+                filters.push(filter.clone());
             }
         }
         filters.retain(|filter| *filter != self.probe_topic);

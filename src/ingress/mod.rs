@@ -39,7 +39,7 @@ const GOODBYE: Duration = Duration::from_secs(3);
 pub struct IngressConfig {
     /// The devices' broker.
     pub broker: Broker,
-    /// MQTT filters to subscribe to, at QoS 1.
+    /// Valid MQTT filters to subscribe to, at QoS 1.
     pub filters: Vec<String>,
     /// Filters of an earlier configuration, which the session may still hold: they are given up.
     pub dropped_filters: Vec<String>,
@@ -140,7 +140,12 @@ pub struct Ingress {
 
 impl Ingress {
     /// Starts to connect, in a task of the current runtime. `now` stamps the arrivals.
+    ///
+    /// # Panics
+    /// When a filter is not a valid one: the configuration must not let it come so far.
     pub fn start(config: IngressConfig, now: impl Fn() -> Now + Send + Sync + 'static) -> Self {
+        let invalid = config.filters.iter().find(|filter| !rumqttc::valid_filter(filter));
+        assert_eq!(invalid, None, "not an MQTT filter");
         let (events, queue) = mpsc::channel(usize::from(config.in_flight) + 64);
         let (acks, tokens) = mpsc::unbounded_channel();
         let redelivered = Arc::new(AtomicU64::new(0));

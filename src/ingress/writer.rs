@@ -26,7 +26,8 @@ pub(super) enum Command {
 
 /// Where the probes of a client go.
 pub(super) fn probe_topic(client_id: &str) -> String {
-    format!("tidegate/probe/{client_id}")
+    let one_level = client_id.replace(['+', '#', '/'], "_");
+    format!("tidegate/probe/{one_level}")
 }
 
 pub(super) struct Writer<'a> {
@@ -115,8 +116,7 @@ impl Writer<'_> {
             Ok(())
         } else if written > self.settled {
             self.fence = Some(written);
-            let never_had = format!("tidegate/fence/{}", self.config.broker.client_id);
-            self.client.unsubscribe(never_had).await
+            self.client.unsubscribe("tidegate/fence").await
         } else if self.leaving {
             self.client.disconnect().await
         } else {
