@@ -28,7 +28,7 @@ fn open_error(path: &Path) -> StoreError {
 
 fn put(key: &[u8], value: &[u8]) -> Batch {
     let changes = vec![(key.to_vec(), Some(value.to_vec()))];
-    Batch { state: Checkpoint { changes }, ..Batch::default() }
+    Batch { state: Checkpoint { changes, ..Checkpoint::default() }, ..Batch::default() }
 }
 
 fn entry(length: usize) -> Entry {
