@@ -227,7 +227,7 @@ impl Retry {
     const LONGEST: Duration = Duration::from_secs(60);
     const TAKEN_OVER: Duration = Duration::from_secs(240);
     const HELD: Duration = Duration::from_secs(10);
-    const CLOSINGS: u32 = 4;
+    const CLOSINGS: u32 = 5;
 
     pub(crate) fn new(side: &'static str, broker: &Broker) -> Self {
         let broker = broker.to_string();
@@ -349,7 +349,7 @@ mod tests {
         let mut retry = retry();
         let mut closed = |held| retry.judge(LinkError::Closed, held);
         let at_once = Some(Duration::from_secs(3));
-        for _ in 0..3 {
+        for _ in 0..4 {
             assert_eq!(closed(at_once), LinkError::Closed);
         }
         assert_eq!(closed(at_once), LinkError::KeepsClosing);
