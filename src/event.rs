@@ -25,6 +25,38 @@ pub enum Output {
     Alert(Alert),
 }
 
+/// What an output is worth when the outbox is full: the least first, and that goes first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Class {
+    /// Progress of event time. The next one says all that a lost one did.
+    Watermark,
+    /// A message of which nothing could be read.
+    Malformed,
+    /// A record with a time that cannot be right.
+    Quarantined,
+    /// A record whose window is final.
+    Late,
+    /// A window of a device or a region.
+    Window,
+    /// Something an operator should look at.
+    Alert,
+    /// A device came or went.
+    Presence,
+}
+
+impl Output {
+    /// What it is worth when the outbox is full.
+    pub fn class(&self) -> Class {
+        match self {
+            Self::Window(_) | Self::Region(_) => Class::Window,
+            Self::Late(_) => Class::Late,
+            Self::Refused(refused) => refused.reason.class(),
+            Self::Watermark(_) => Class::Watermark,
+            Self::Alert(_) => Class::Alert,
+        }
+    }
+}
+
 /// Why a window fired (SPEC 4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -178,6 +210,30 @@ pub enum Reason {
     Shape,
     /// Oversize: more than `max-payload`.
     Oversize,
+}
+
+impl Reason {
+    /// What a message refused for it is worth when the outbox is full.
+    pub fn class(self) -> Class {
+        match self {
+            Self::Future | Self::Past | Self::NoTime | Self::OtherSource => Class::Quarantined,
+            Self::Syntax | Self::Empty | Self::Shape | Self::Oversize => Class::Malformed,
+        }
+    }
+
+    /// Its name in topics and messages.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Future => "future",
+            Self::Past => "past",
+            Self::NoTime => "no-time",
+            Self::OtherSource => "other-source",
+            Self::Syntax => "syntax",
+            Self::Empty => "empty",
+            Self::Shape => "shape",
+            Self::Oversize => "oversize",
+        }
+    }
 }
 
 /// A record or message that was refused, with what is needed to see why.

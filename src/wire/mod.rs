@@ -2,6 +2,9 @@
 
 pub mod decode;
 pub mod encode;
+mod pointer;
 pub mod profile;
+mod record;
+mod scalar;
 pub mod timestamp;
 pub mod topic;

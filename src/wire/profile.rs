@@ -1,13 +1,21 @@
 //! A source, compiled: how to read one kind of device, without code.
 
-use crate::ids::SourceId;
+use std::fmt;
+use std::str::FromStr;
 
-/// Where a value comes from.
-#[derive(Clone, Debug, PartialEq)]
+use crate::ids::SourceId;
+use crate::wire::pointer::{self, PointerError, Pointers};
+use crate::wire::scalar::Scalar;
+use crate::wire::topic::{Filter, FilterError, Template, TemplateError};
+
+/// Where a value comes from. Written `topic:name`, `/json/pointer`, `root:/json/pointer` or
+/// `const:text`.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reference {
     /// `topic:name`: a named segment of the topic template.
     Topic(String),
-    /// `/json/pointer`: a place in the item (RFC 6901), the whole payload where there are no items.
+    /// `/json/pointer`: a place in the item (RFC 6901), in the whole payload where there are no
+    /// items. The empty pointer is the item itself, for payloads that are one bare value.
     Item(String),
     /// `root:/json/pointer`: a place in the payload, outside the item.
     Root(String),
@@ -15,15 +23,85 @@ pub enum Reference {
     Const(String),
 }
 
+/// What is wrong with the text of a reference.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ReferenceError {
+    /// None of the four forms.
+    #[error(
+        "`{0}` is not a reference: write `topic:name` for a segment of the topic, `/json/pointer` \
+         for a place in the item, `root:/json/pointer` for one in the payload, or `const:text`"
+    )]
+    Form(String),
+    /// A pointer that is not one.
+    #[error("`{pointer}` is not a JSON Pointer: {error}")]
+    Pointer {
+        /// As written.
+        pointer: String,
+        /// What is wrong with it.
+        error: PointerError,
+    },
+}
+
+impl FromStr for Reference {
+    type Err = ReferenceError;
+
+    fn from_str(text: &str) -> Result<Self, ReferenceError> {
+        if text.is_empty() || text.starts_with('/') {
+            return checked(text).map(Self::Item);
+        }
+        match text.split_once(':') {
+            Some(("topic", name)) if !name.is_empty() => Ok(Self::Topic(name.into())),
+            Some(("root", pointer)) => checked(pointer).map(Self::Root),
+            Some(("const", text)) => Ok(Self::Const(text.into())),
+            _ => Err(ReferenceError::Form(text.into())),
+        }
+    }
+}
+
+impl fmt::Display for Reference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Topic(name) => write!(f, "topic:{name}"),
+            Self::Item(pointer) => f.write_str(pointer),
+            Self::Root(pointer) => write!(f, "root:{pointer}"),
+            Self::Const(text) => write!(f, "const:{text}"),
+        }
+    }
+}
+
+fn checked(pointer: &str) -> Result<String, ReferenceError> {
+    let named = |error| ReferenceError::Pointer { pointer: pointer.into(), error };
+    pointer::check(pointer).map_err(named)?;
+    Ok(pointer.into())
+}
+
 /// How a device time is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TimeFormat {
-    /// Seconds since the epoch; integer, fraction, or either as a string.
+    /// `epoch_s`: seconds since the epoch; integer, fraction, or either as a string.
     EpochS,
-    /// Milliseconds since the epoch; integer, fraction, or either as a string.
+    /// `epoch_ms`: milliseconds since the epoch; integer, fraction, or either as a string.
     EpochMs,
-    /// RFC 3339 with `T` or a blank, 0 to 9 fraction digits, `Z` or an offset.
+    /// `rfc3339`: RFC 3339 with `T` or a blank, 0 to 9 fraction digits, `Z` or an offset.
     Rfc3339,
+}
+
+/// A time format that is not known.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is not a time format: write `epoch_s`, `epoch_ms` or `rfc3339`")]
+pub struct TimeFormatError(pub String);
+
+impl FromStr for TimeFormat {
+    type Err = TimeFormatError;
+
+    fn from_str(text: &str) -> Result<Self, TimeFormatError> {
+        match text {
+            "epoch_s" => Ok(Self::EpochS),
+            "epoch_ms" => Ok(Self::EpochMs),
+            "rfc3339" => Ok(Self::Rfc3339),
+            _ => Err(TimeFormatError(text.into())),
+        }
+    }
 }
 
 /// True where the referenced scalar, as text, is one of `equals`.
@@ -31,7 +109,8 @@ pub enum TimeFormat {
 pub struct Condition {
     /// What is compared.
     pub from: Reference,
-    /// The values that make it true; numbers and booleans are compared as JSON writes them.
+    /// The values that make it true; numbers and booleans are compared as JSON writes them. What is
+    /// absent or `null` equals nothing.
     pub equals: Vec<String>,
 }
 
@@ -40,7 +119,7 @@ pub struct Condition {
 pub struct MetricField {
     /// Where the value is.
     pub from: Reference,
-    /// Factor applied to it.
+    /// Factor applied to it; finite and not 0.
     pub scale: f64,
 }
 
@@ -63,37 +142,411 @@ pub struct ProfileSpec {
     pub heartbeat: Option<Condition>,
     /// Which records mark their partition idle (replay with `compat = "flink"` only).
     pub idle: Option<Condition>,
-    /// Which messages are ignored by rule.
+    /// What is ignored by rule: the whole message where the topic decides, else each item by
+    /// itself.
     pub ignore: Option<Condition>,
-    /// JSON Pointer of an array of samples; `None`: the payload is the one item.
+    /// JSON Pointer of an array of samples, or of a single one; `None`: the payload is the one
+    /// item.
     pub items: Option<String>,
     /// The metrics, in configured order.
     pub metrics: Vec<MetricField>,
 }
 
-/// A compiled source. See `wire::decode` for reading with it.
-#[derive(Debug)]
-pub struct Profile {
-    spec: ProfileSpec,
-}
-
 /// What is wrong with a source's description.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
-pub enum ProfileError {}
+pub enum ProfileError {
+    /// The topic template.
+    #[error("topic: {0}")]
+    Topic(#[from] TemplateError),
+    /// A filter that MQTT does not allow.
+    #[error("subscribe: {0}")]
+    Filter(#[from] FilterError),
+    /// A filter whose messages could never be read.
+    #[error(
+        "subscribe: `{filter}` delivers no topic of the form `{template}`: correct one of them, or \
+         leave `subscribe` out to have it derived"
+    )]
+    NeverMatches {
+        /// The filter.
+        filter: String,
+        /// The topic template.
+        template: String,
+    },
+    /// A segment that the template does not name.
+    #[error("{field}: the topic template has no segment `{name}`; it has {known}")]
+    Segment {
+        /// Which field refers to it.
+        field: String,
+        /// The unknown name.
+        name: String,
+        /// The names there are, as a list to read.
+        known: String,
+    },
+    /// A pointer that is not one.
+    #[error("{field}: `{pointer}` is not a JSON Pointer: {error}")]
+    Pointer {
+        /// Which field has it.
+        field: String,
+        /// As written.
+        pointer: String,
+        /// What is wrong with it.
+        error: PointerError,
+    },
+    /// A factor that leaves no usable value.
+    #[error("{field}: scale {scale} leaves no value: it must be a finite number other than 0")]
+    Scale {
+        /// Which metric.
+        field: String,
+        /// The factor.
+        scale: f64,
+    },
+    /// A constant that its field cannot use.
+    #[error("{field}: the constant `{text}` is not {wanted}")]
+    Constant {
+        /// Which field has it.
+        field: String,
+        /// The constant.
+        text: String,
+        /// What it should be.
+        wanted: &'static str,
+    },
+    /// A condition that can never be true.
+    #[error(
+        "{0}: `equals` is empty, so this is never true: name the values, or leave the condition out"
+    )]
+    NeverTrue(String),
+}
+
+/// A compiled source. See [`crate::wire::decode`] for reading with it.
+#[derive(Debug)]
+pub struct Profile {
+    source: SourceId,
+    filters: Vec<String>,
+    pub(super) template: Template,
+    pub(super) fields: Fields,
+    pub(super) device: Place,
+    pub(super) region: Place,
+    pub(super) time: Option<(Place, TimeFormat)>,
+    pub(super) heartbeat: Option<Test>,
+    pub(super) idle: Option<Test>,
+    pub(super) ignore: Option<Test>,
+    pub(super) metrics: Vec<Metric>,
+}
+
+/// What is wanted of the payload.
+#[derive(Debug, Default)]
+pub(super) struct Fields {
+    /// Of the payload.
+    pub(super) root: Pointers,
+    /// Of each item; empty where the payload is the item.
+    pub(super) item: Pointers,
+    /// Slot of the items among those of the payload.
+    pub(super) items: Option<usize>,
+}
+
+/// A reference, resolved.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// Number of a topic segment.
+    Topic(usize),
+    /// Slot in [`Fields::root`].
+    Root(usize),
+    /// Slot in [`Fields::item`].
+    Item(usize),
+    /// The text itself.
+    Const(Box<str>),
+}
+
+/// A condition, resolved.
+#[derive(Debug)]
+pub(super) struct Test {
+    pub(super) from: Place,
+    pub(super) equals: Vec<String>,
+}
+
+/// A metric, resolved.
+#[derive(Debug)]
+pub(super) struct Metric {
+    pub(super) from: Place,
+    pub(super) scale: f64,
+}
 
 impl Profile {
     /// Checks and compiles.
+    ///
+    /// # Errors
+    /// The first thing that is wrong, with the field, the value and what would be right.
     pub fn new(spec: ProfileSpec) -> Result<Self, ProfileError> {
-        Ok(Self { spec })
+        let template: Template = spec.topic.parse()?;
+        let filters = filters(spec.subscribe, &template)?;
+        let mut compiler = Compiler::new(&template, spec.items.as_deref())?;
+        let device = compiler.id("device", &spec.device)?;
+        let region = compiler.id("region", &spec.region)?;
+        let time = compiler.time(spec.time)?;
+        let heartbeat = compiler.test("heartbeat", spec.heartbeat)?;
+        let idle = compiler.test("idle", spec.idle)?;
+        let ignore = compiler.test("ignore", spec.ignore)?;
+        let metrics = compiler.metrics(&spec.metrics)?;
+        let fields = compiler.fields;
+        let source = spec.source;
+        Ok(Self {
+            source,
+            filters,
+            template,
+            fields,
+            device,
+            region,
+            time,
+            heartbeat,
+            idle,
+            ignore,
+            metrics,
+        })
     }
 
     /// The name of the source.
     pub fn source(&self) -> &SourceId {
-        &self.spec.source
+        &self.source
     }
 
-    /// MQTT filters to subscribe to.
+    /// MQTT filters to subscribe to; at least one.
     pub fn filters(&self) -> &[String] {
-        &self.spec.subscribe
+        &self.filters
+    }
+}
+
+impl Fields {
+    /// Whether anything of the payload is read.
+    pub(super) fn any(&self) -> bool {
+        !(self.root.is_empty() && self.item.is_empty())
+    }
+}
+
+fn filters(subscribe: Vec<String>, template: &Template) -> Result<Vec<String>, ProfileError> {
+    if subscribe.is_empty() {
+        return Ok(vec![template.filter()]);
+    }
+    for filter in &subscribe {
+        if !Filter::new(filter)?.overlaps(template) {
+            let (filter, template) = (filter.clone(), template.to_string());
+            return Err(ProfileError::NeverMatches { filter, template });
+        }
+    }
+    Ok(subscribe)
+}
+
+struct Compiler<'t> {
+    template: &'t Template,
+    fields: Fields,
+}
+
+impl<'t> Compiler<'t> {
+    fn new(template: &'t Template, items: Option<&str>) -> Result<Self, ProfileError> {
+        let mut fields = Fields::default();
+        fields.items = items
+            .map(|pointer| {
+                fields.root.insert(pointer).map_err(|error| bad_pointer("items", pointer, error))
+            })
+            .transpose()?;
+        Ok(Self { template, fields })
+    }
+
+    fn place(&mut self, field: &str, from: &Reference) -> Result<Place, ProfileError> {
+        let named = |pointer| move |error| bad_pointer(field, pointer, error);
+        match from {
+            Reference::Const(text) => Ok(Place::Const(text.as_str().into())),
+            Reference::Topic(name) => self
+                .template
+                .segment(name)
+                .map(Place::Topic)
+                .ok_or_else(|| unknown_segment(field, name, self.template)),
+            Reference::Item(pointer) if self.fields.items.is_some() => {
+                self.fields.item.insert(pointer).map(Place::Item).map_err(named(pointer))
+            }
+            Reference::Item(pointer) | Reference::Root(pointer) => {
+                self.fields.root.insert(pointer).map(Place::Root).map_err(named(pointer))
+            }
+        }
+    }
+
+    fn id(&mut self, field: &str, from: &Reference) -> Result<Place, ProfileError> {
+        let usable = |text: &str| Scalar::Text(text).id().is_ok();
+        constant(field, from, usable, "an id: it must have 1 to 1024 bytes")?;
+        self.place(field, from)
+    }
+
+    fn time(
+        &mut self,
+        time: Option<(Reference, TimeFormat)>,
+    ) -> Result<Option<(Place, TimeFormat)>, ProfileError> {
+        let Some((from, format)) = time else { return Ok(None) };
+        let usable = |text: &str| matches!(Scalar::Text(text).time(format), Ok(Some(_)));
+        constant("time", &from, usable, "a time in this format")?;
+        Ok(Some((self.place("time", &from)?, format)))
+    }
+
+    fn test(
+        &mut self,
+        field: &str,
+        condition: Option<Condition>,
+    ) -> Result<Option<Test>, ProfileError> {
+        let Some(Condition { from, equals }) = condition else { return Ok(None) };
+        if equals.is_empty() {
+            return Err(ProfileError::NeverTrue(field.into()));
+        }
+        Ok(Some(Test { from: self.place(field, &from)?, equals }))
+    }
+
+    fn metrics(&mut self, metrics: &[MetricField]) -> Result<Vec<Metric>, ProfileError> {
+        let numbered = metrics.iter().enumerate();
+        numbered
+            .map(|(index, metric)| self.metric(&format!("metric {}", index + 1), metric))
+            .collect()
+    }
+
+    fn metric(&mut self, field: &str, metric: &MetricField) -> Result<Metric, ProfileError> {
+        let scale = metric.scale;
+        if !scale.is_finite() || scale == 0.0 {
+            return Err(ProfileError::Scale { field: field.into(), scale });
+        }
+        let usable = |text: &str| matches!(Scalar::Text(text).value(scale), Ok(Some(_)));
+        constant(field, &metric.from, usable, "a finite number")?;
+        Ok(Metric { from: self.place(field, &metric.from)?, scale })
+    }
+}
+
+fn constant(
+    field: &str,
+    from: &Reference,
+    usable: impl Fn(&str) -> bool,
+    wanted: &'static str,
+) -> Result<(), ProfileError> {
+    match from {
+        Reference::Const(text) if !usable(text) => {
+            Err(ProfileError::Constant { field: field.into(), text: text.clone(), wanted })
+        }
+        _ => Ok(()),
+    }
+}
+
+fn bad_pointer(field: &str, pointer: &str, error: PointerError) -> ProfileError {
+    ProfileError::Pointer { field: field.into(), pointer: pointer.into(), error }
+}
+
+fn unknown_segment(field: &str, name: &str, template: &Template) -> ProfileError {
+    let names: Vec<String> = template.names().map(|name| format!("`{name}`")).collect();
+    let known = if names.is_empty() { "none".into() } else { names.join(", ") };
+    ProfileError::Segment { field: field.into(), name: name.into(), known }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spec() -> ProfileSpec {
+        ProfileSpec {
+            source: "meters".into(),
+            subscribe: Vec::new(),
+            topic: "meters/{region}/{device}/{kind}".into(),
+            device: Reference::Topic("device".into()),
+            region: Reference::Topic("region".into()),
+            time: Some((Reference::Item("/ts".into()), TimeFormat::EpochMs)),
+            heartbeat: None,
+            idle: None,
+            ignore: None,
+            items: None,
+            metrics: vec![MetricField { from: Reference::Item("/power".into()), scale: 1.0 }],
+        }
+    }
+
+    fn refused(change: impl FnOnce(&mut ProfileSpec)) -> String {
+        let mut spec = spec();
+        change(&mut spec);
+        Profile::new(spec).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn references_are_written_in_four_forms_and_come_back() {
+        for (text, reference) in [
+            ("topic:device", Reference::Topic("device".into())),
+            ("", Reference::Item("".into())),
+            ("/em:0/a~1b", Reference::Item("/em:0/a~1b".into())),
+            ("root:", Reference::Root("".into())),
+            ("root:/id", Reference::Root("/id".into())),
+            ("const:", Reference::Const("".into())),
+            ("const:a:b", Reference::Const("a:b".into())),
+        ] {
+            assert_eq!(text.parse(), Ok(reference.clone()), "{text}");
+            assert_eq!(reference.to_string(), text);
+        }
+    }
+
+    #[test]
+    fn a_text_that_is_no_reference_says_what_would_be_one() {
+        let error = |text: &str| text.parse::<Reference>().unwrap_err().to_string();
+        assert!(error("power").starts_with("`power` is not a reference: write `topic:name`"));
+        assert!(error("topic:").contains("not a reference"));
+        assert!(error("Topic:x").contains("not a reference"));
+        assert!(error("root:id").starts_with("`id` is not a JSON Pointer: a JSON Pointer starts"));
+        assert!(error("/a~b").contains("`~` is written `~0`"));
+    }
+
+    #[test]
+    fn time_formats_have_names() {
+        assert_eq!("epoch_s".parse(), Ok(TimeFormat::EpochS));
+        assert_eq!("epoch_ms".parse(), Ok(TimeFormat::EpochMs));
+        assert_eq!("rfc3339".parse(), Ok(TimeFormat::Rfc3339));
+        let error = "iso".parse::<TimeFormat>().unwrap_err().to_string();
+        assert_eq!(error, "`iso` is not a time format: write `epoch_s`, `epoch_ms` or `rfc3339`");
+    }
+
+    #[test]
+    fn the_filter_is_derived_or_checked() {
+        assert_eq!(Profile::new(spec()).unwrap().filters(), ["meters/+/+/+"]);
+        let subscribe = vec!["meters/north/#".to_owned()];
+        let own = Profile::new(ProfileSpec { subscribe: subscribe.clone(), ..spec() }).unwrap();
+        assert_eq!(own.filters(), subscribe);
+        assert!(
+            refused(|spec| spec.subscribe = vec!["a/#/b".into()])
+                .contains("`#` must be the whole last")
+        );
+        let never = refused(|spec| spec.subscribe = vec!["meter/#".into()]);
+        assert!(
+            never
+                .starts_with("subscribe: `meter/#` delivers no topic of the form `meters/{region}")
+        );
+    }
+
+    #[test]
+    fn whatever_is_wrong_is_named_with_its_field() {
+        let unknown = refused(|spec| spec.device = Reference::Topic("dev".into()));
+        let expected =
+            "device: the topic template has no segment `dev`; it has `region`, `device`, `kind`";
+        assert_eq!(unknown, expected);
+        let pointer = refused(|spec| spec.metrics[0].from = Reference::Item("power".into()));
+        assert!(pointer.starts_with("metric 1: `power` is not a JSON Pointer"));
+        assert!(refused(|spec| spec.items = Some("x".into())).starts_with("items: `x`"));
+        assert!(
+            refused(|spec| spec.region = Reference::Root("~".into())).starts_with("region: `~`")
+        );
+        assert!(
+            refused(|spec| spec.topic = "a/+".into())
+                .starts_with("topic: level `+` has a wildcard")
+        );
+    }
+
+    #[test]
+    fn values_that_can_never_be_used_are_refused() {
+        for scale in [0.0, -0.0, f64::NAN, f64::INFINITY] {
+            assert!(refused(|spec| spec.metrics[0].scale = scale).starts_with("metric 1: scale "));
+        }
+        let constant = |text: &str| Reference::Const(text.into());
+        let metric = refused(|spec| spec.metrics[0].from = constant("many"));
+        assert_eq!(metric, "metric 1: the constant `many` is not a finite number");
+        assert!(refused(|spec| spec.device = constant("")).starts_with("device: the constant ``"));
+        let time = Some((constant("soon"), TimeFormat::Rfc3339));
+        assert!(refused(|spec| spec.time = time).contains("`soon` is not a time in this format"));
+        let never = Condition { from: constant("x"), equals: Vec::new() };
+        assert!(refused(|spec| spec.idle = Some(never)).starts_with("idle: `equals` is empty"));
     }
 }
