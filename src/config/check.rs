@@ -2,7 +2,7 @@
 
 use super::finding::{ConfigErrors, Finding, KeyPath};
 use super::layers::Layers;
-use super::values::{Duration, Size, Whole};
+use super::values::{Duration, Size, Whole, spoken};
 use super::{Broker, Config, Engine, Login, Store, Upstream, policy, raw, sources};
 use crate::engine::settings::{Combine, Limits, Scope};
 use crate::ids::RegionId;
@@ -70,8 +70,6 @@ impl Review<'_> {
         size
     }
 }
-
-use super::values::spoken;
 
 fn bytes(size: u64) -> String {
     bytesize::ByteSize::b(size).display().iec().to_string()

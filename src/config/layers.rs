@@ -3,7 +3,7 @@
 //! Later files win over earlier ones and the environment over all. Tables are merged key by key. An array (`[[source]]`,
 //! `rollups = […]`) is replaced as a whole by a later layer: half a list of sources would belong to nobody.
 
-use super::explain::{explain, nearest};
+use super::explain::explain;
 use super::finding::{ConfigErrors, Finding, KeyPath, Origin, Segment};
 use super::{raw, text::Text};
 
@@ -51,9 +51,15 @@ impl Layers {
                 Err(finding) => findings.push(finding),
             }
         }
-        ConfigErrors::unless_empty(findings)?;
         let env: BTreeMap<String, String> = env.into_iter().collect();
-        let variables = env.into_iter().filter_map(|(name, value)| variable(name, value)).collect();
+        let mut variables = Vec::new();
+        for (name, value) in env.into_iter().filter(|(name, _)| is_ours(name)) {
+            match variable(name, value) {
+                Ok(variable) => variables.push(variable),
+                Err(finding) => findings.push(finding),
+            }
+        }
+        ConfigErrors::unless_empty(findings)?;
         Ok(Self { files, variables })
     }
 
@@ -88,6 +94,13 @@ impl Layers {
     pub(super) fn finding(&self, path: &KeyPath, message: impl Into<String>) -> Finding {
         let (origin, value) = self.locate(path);
         Finding { origin, key: path.to_string(), value, message: message.into() }
+    }
+
+    /// Whether somebody wrote the value at `path`.
+    pub(super) fn has(&self, path: &KeyPath) -> bool {
+        let mut variables = self.variables.iter();
+        variables.any(|variable| variable.key == *path)
+            || self.files.iter().any(|text| text.depth(path) == path.0.len())
     }
 
     fn tree(&self) -> Result<Json, ConfigErrors> {
@@ -171,14 +184,32 @@ fn read_file(path: &Path) -> Result<Text, Finding> {
     Text::parse(&name, toml)
 }
 
+fn is_ours(name: &str) -> bool {
+    name.starts_with(ENVIRONMENT_PREFIX) && !NOT_CONFIGURATION.contains(&name)
+}
+
 /// The key that a variable sets: `TIDEGATE_UPSTREAM__CLIENT_ID` sets `upstream.client-id`.
-fn variable(name: String, value: String) -> Option<Variable> {
-    let key = name.strip_prefix(ENVIRONMENT_PREFIX)?;
-    if NOT_CONFIGURATION.contains(&name.as_str()) {
-        return None;
-    }
-    let key = KeyPath::dotted(&key.to_lowercase().replace("__", ".").replace('_', "-"));
-    Some(Variable { name, key, value })
+fn variable(name: String, value: String) -> Result<Variable, Finding> {
+    let rest = &name[ENVIRONMENT_PREFIX.len()..];
+    let plain = |level: &str| {
+        let mut chars = level.chars();
+        chars.next().is_some_and(|first| first.is_ascii_alphabetic())
+            && chars.all(|c| c.is_ascii_alphanumeric() || c == '_')
+    };
+    let remedy = match (rest.split_once('_'), rest.contains("__")) {
+        (Some((section, key)), false) => format!("{ENVIRONMENT_PREFIX}{section}__{key}"),
+        _ if !rest.split("__").all(plain) => format!("{ENVIRONMENT_PREFIX}UPSTREAM__HOST"),
+        _ => {
+            let key = KeyPath::dotted(&rest.to_lowercase().replace("__", ".").replace('_', "-"));
+            return Ok(Variable { name, key, value });
+        }
+    };
+    Err(Finding {
+        origin: Origin::Environment(name),
+        key: String::new(),
+        value: None,
+        message: format!("names no key; two underscores follow the section: {remedy}"),
+    })
 }
 
 fn key_path(path: &serde_path_to_error::Path) -> KeyPath {

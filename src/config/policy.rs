@@ -114,7 +114,7 @@ fn revisions(
 }
 
 /// What a device of this layer gets, as far as the layer alone can tell.
-fn patched(default: Policy, patch: PolicyPatch) -> Policy {
+pub(super) fn patched(default: Policy, patch: PolicyPatch) -> Policy {
     Policies { default, regions: vec![("".into(), patch)], ..Policies::default() }
         .resolve_region("")
 }

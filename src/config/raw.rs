@@ -4,17 +4,42 @@
 
 use super::values::{Date, Duration, Format, Place, Pointer, Scalars, Size, Whole};
 
-use serde::Deserialize;
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
+use std::fmt;
 use std::path::PathBuf;
 
 macro_rules! table {
     ($(#[$doc:meta])* $name:ident { $($(#[$attr:meta])* $field:ident: $type:ty,)* }) => {
         $(#[$doc])*
-        #[derive(Debug, Default, Deserialize)]
-        #[serde(rename_all = "kebab-case", deny_unknown_fields, default, expecting = "a table")]
+        #[derive(Debug, Default, serde::Deserialize)]
+        #[serde(remote = "Self", rename_all = "kebab-case", deny_unknown_fields, default)]
         pub(super) struct $name {
             $($(#[$attr])* pub $field: Option<$type>,)*
         }
+
+        // Reads a table and nothing else: what serde derives would also take an array of values in their order.
+        const _: () = {
+            struct TableVisitor;
+
+            impl<'de> Visitor<'de> for TableVisitor {
+                type Value = $name;
+
+                fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                    f.write_str("a table")
+                }
+
+                fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<$name, A::Error> {
+                    $name::deserialize(MapAccessDeserializer::new(map))
+                }
+            }
+
+            impl<'de> Deserialize<'de> for $name {
+                fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                    deserializer.deserialize_map(TableVisitor)
+                }
+            }
+        };
     };
 }
 
@@ -235,7 +260,7 @@ table! {
 macro_rules! words {
     ($(#[$doc:meta])* $name:ident { $($word:ident),* }) => {
         $(#[$doc])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize)]
         #[serde(rename_all = "kebab-case")]
         pub(super) enum $name {
             $($word,)*

@@ -1,10 +1,175 @@
-//! What is allowed but unwise, with the reason.
+//! What is allowed but unwise, with the reason. The advice is that of practice with event time (SPEC 10).
 
-use super::{Config, Finding};
+use super::finding::{Finding, KeyPath};
+use super::policy::patched;
+use super::values::spoken;
+use super::{Config, sources::Source};
+use crate::engine::settings::{Policy, PolicyPatch};
+use crate::time::Span;
 
 impl Config {
-    /// What practice advises against.
+    /// What practice advises against, in the order of the sections; each with the reason.
     pub fn warnings(&self) -> Vec<Finding> {
-        Vec::new()
+        let mut all: Vec<Finding> = self.connections().collect();
+        if !self.flink {
+            all.extend(self.parameters());
+            all.extend(self.alike_regions());
+        }
+        all.extend(self.unused_windows());
+        let sources = self.engine.sources.sources.iter().enumerate();
+        all.extend(sources.flat_map(|(at, source)| self.source(at, source)));
+        all
     }
+
+    fn warn(&self, path: &KeyPath, message: impl Into<String>) -> Finding {
+        self.layers.finding(path, message)
+    }
+
+    fn connections(&self) -> impl Iterator<Item = Finding> {
+        let id = (self.gateway == "localhost").then(|| {
+            let message = "every host is called localhost, and results of two gateways with one \
+                           id cannot be told apart; set an id";
+            self.warn(&KeyPath::dotted("gateway.id"), message)
+        });
+        let host = KeyPath::dotted("upstream.host");
+        let host = (!self.layers.has(&host)).then(|| {
+            let message = "not set: results go to a broker on this host; that is right only where \
+                           it forwards them";
+            self.warn(&host, message)
+        });
+        id.into_iter().chain(host)
+    }
+
+    /// Each layer of parameters by itself.
+    fn parameters(&self) -> Vec<Finding> {
+        let policies = &self.engine.policies;
+        let default = policies.default;
+        let regions = policies.regions.iter().map(|(_, patch)| patch).enumerate();
+        let sources = policies.sources.iter().map(|(_, patch)| patch).enumerate();
+        let devices = policies.devices.iter().map(|(_, patch)| patch).enumerate();
+        let layers = regions
+            .map(|(at, patch)| ("region", at, patch))
+            .chain(sources.map(|(at, patch)| ("source", at, patch)))
+            .chain(devices.map(|(at, patch)| ("device", at, patch)))
+            .map(|(array, at, patch)| (KeyPath::top(array).index(at), *patch));
+        std::iter::once((KeyPath::top("defaults"), all_of(default)))
+            .chain(layers)
+            .flat_map(|(path, patch)| self.layer(&path, patch, patched(default, patch)))
+            .collect()
+    }
+
+    fn layer(&self, path: &KeyPath, patch: PolicyPatch, policy: Policy) -> Vec<Finding> {
+        let advice = [
+            ("lateness", patch.lateness.and_then(lateness)),
+            ("idle-timeout", patch.idle_timeout.and_then(idle_timeout)),
+            ("allowed-lateness", patch.allowed_lateness.and_then(allowed_lateness)),
+            ("past-limit", patch.past_limit.and_then(|limit| past_limit(limit, policy))),
+            ("interval", patch.interval.and_then(|interval| interval_of(interval, policy))),
+        ];
+        advice
+            .into_iter()
+            .filter_map(|(key, message)| Some(self.warn(&path.key(key), message?)))
+            .collect()
+    }
+
+    fn alike_regions(&self) -> Option<Finding> {
+        let regions = &self.engine.policies.regions;
+        let alike = regions.len() > 1 && regions.iter().all(|(_, patch)| patch.lateness.is_none());
+        alike.then(|| {
+            let message = "no region has a lateness of its own; regions differ in delay: measure \
+                           each for 24 h, and set P99 times 1.2 to 1.5";
+            self.warn(&KeyPath::top("region").index(0).key("lateness"), message)
+        })
+    }
+
+    fn unused_windows(&self) -> impl Iterator<Item = Finding> {
+        let all = &self.engine.sources;
+        let used =
+            |at: usize| all.sources.iter().any(|s| s.base == at || s.multiples.contains(&at));
+        let unused = (0..all.windows.len()).filter(move |at| !used(*at));
+        unused.map(|at| KeyPath::top("window").index(at).key("name")).filter_map(|path| {
+            let declared = self.layers.has(&path);
+            declared.then(|| {
+                self.warn(&path, "no source names this window, as `window` or in `rollups`")
+            })
+        })
+    }
+
+    fn source(&self, at: usize, source: &Source) -> impl Iterator<Item = Finding> {
+        let path = KeyPath::top("source").index(at);
+        let untimed = source.spec.time.is_none().then(|| {
+            let message = "not set: the arrival time stands for the time of the reading; what was \
+                           delayed counts in the wrong hour, which is no basis for billing";
+            self.warn(&path.key("time"), message)
+        });
+        let silent = source.metrics.is_empty().then(|| {
+            self.warn(&path.key("metric"), "no metric: readings are counted, nothing is aggregated")
+        });
+        untimed.into_iter().chain(silent).chain(self.open_windows(&path, source))
+    }
+
+    /// More windows stay open for late records than a device may have.
+    fn open_windows(&self, path: &KeyPath, source: &Source) -> Option<Finding> {
+        let policies = &self.engine.policies;
+        let policy = policies.resolve("", source.spec.source.as_str(), "");
+        let size = self.engine.sources.windows[source.base].size.0;
+        let open = policy.allowed_lateness.0.saturating_add(policy.lateness.0) / size;
+        let most = self.engine.limits.max_open_windows;
+        (usize::try_from(open).unwrap_or(usize::MAX) > most).then(|| {
+            let message = format!(
+                "about {open} windows of a device stay open for late records, but \
+                 limits.max-open-windows is {most}: records for further ones find no room"
+            );
+            self.warn(&path.key("window"), message)
+        })
+    }
+}
+
+fn all_of(policy: Policy) -> PolicyPatch {
+    PolicyPatch {
+        lateness: Some(policy.lateness),
+        idle_timeout: Some(policy.idle_timeout),
+        allowed_lateness: Some(policy.allowed_lateness),
+        past_limit: Some(policy.past_limit),
+        interval: policy.interval,
+        ..PolicyPatch::default()
+    }
+}
+
+fn lateness(span: Span) -> Option<String> {
+    (span == Span::ZERO).then(|| {
+        "every record that arrives out of order is late; set P99 of the measured delay times 1.2 \
+         to 1.5"
+            .to_owned()
+    })
+}
+
+fn idle_timeout(span: Span) -> Option<String> {
+    let usual = Span::from_mins(1)..=Span::from_mins(5);
+    (!usual.contains(&span)).then(|| {
+        "outside 1 to 5 minutes (5 for meters): a shorter one takes slow devices for silent ones, \
+         a longer one keeps the results of silent ones waiting"
+            .to_owned()
+    })
+}
+
+fn allowed_lateness(span: Span) -> Option<String> {
+    (span == Span::ZERO).then(|| {
+        "late records correct no result, they only go to the side output; two hours cost little"
+            .to_owned()
+    })
+}
+
+fn past_limit(span: Span, policy: Policy) -> Option<String> {
+    (span < policy.allowed_lateness).then(|| {
+        let allowed = spoken(policy.allowed_lateness);
+        format!("shorter than allowed-lateness ({allowed}): such records are quarantined instead")
+    })
+}
+
+fn interval_of(span: Span, policy: Policy) -> Option<String> {
+    (span >= policy.idle_timeout).then(|| {
+        let idle = spoken(policy.idle_timeout);
+        format!("not below idle-timeout ({idle}): the device is idle between any two messages")
+    })
 }

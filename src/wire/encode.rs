@@ -1,7 +1,8 @@
 //! From outputs to topics and JSON (SPEC 8). `docs/wire.md` is the contract, field by field.
 //!
-//! What the topic says is not said again in the body: an hourly result of a meter has 400 bytes for both. A line of a
-//! replay has no topic, so it carries the topic's part as fields. Each output has one view of each part here.
+//! What the topic says is not said again in the body: an hourly result of a meter has 400 bytes for
+//! both. A line of a replay has no topic, so it carries the topic's part as fields. Each output has
+//! one view of each part here.
 
 use std::sync::Arc;
 
@@ -38,8 +39,8 @@ pub struct Encoded {
     pub payload: Vec<u8>,
     /// What it is worth when the outbox is full.
     pub class: Class,
-    /// Equal for outputs of which only the last one matters: revisions of one window, watermarks of one region. An
-    /// unsent one may be replaced by its successor. `None`: it stands for itself.
+    /// Equal for outputs of which only the last one matters: revisions of one window, watermarks of
+    /// one region. An unsent one may be replaced by its successor. `None`: it stands for itself.
     pub supersedes: Option<u64>,
 }
 
@@ -56,8 +57,8 @@ pub fn encode(output: &Output, identity: &Identity) -> Encoded {
     }
 }
 
-/// Encodes as one line of a replay, without the line's end: type, cause and place, then the body. `line` is the number
-/// of the input line that caused it, `None` at the end of the input.
+/// Encodes as one line of a replay, without the line's end: type, cause and place, then the body.
+/// `line` is the number of the input line that caused it, `None` at the end of the input.
 pub fn encode_line(output: &Output, identity: &Identity, line: Option<u64>) -> String {
     let place = Place::of(output);
     let gateway = &identity.gateway;
@@ -86,7 +87,8 @@ fn type_name(output: &Output) -> &'static str {
     }
 }
 
-/// The topic comes first: it has no control characters, so that no two identities make the same text.
+/// The topic comes first: it has no control characters, so that no two identities make the same
+/// text.
 fn supersedes(output: &Output, topic: &str, identity: &Identity) -> Option<u64> {
     let firing = match output {
         Output::Window(result) => &result.firing,
@@ -139,7 +141,7 @@ impl<'a> Place<'a> {
                 Self::Refused { reason: reason.as_str(), source: source.as_str() }
             }
             Output::Watermark(WatermarkReport { region, .. }) => {
-                Self::Watermark { region: region.as_ref().map(|region| region.as_str()) }
+                Self::Watermark { region: region.as_ref().map(RegionId::as_str) }
             }
             Output::Alert(Alert { region, device, .. }) => {
                 Self::Alert { region: region.as_str(), device: device.as_str() }
@@ -425,4 +427,397 @@ impl<'a> RefusedView<'a> {
 
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::new(), |text, byte| text + &format!("{byte:02x}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::Reason;
+    use crate::time::{ArrivalTime, Span};
+    use proptest::prelude::*;
+    use serde_json::{Value, json};
+
+    fn identity() -> Identity {
+        Identity { gateway: "gw-0017".into(), generation: Generation(0x9f3c_0a1b_2c3d_4e5f) }
+    }
+
+    fn firing() -> Firing {
+        Firing {
+            window: "hour".into(),
+            start: EventTime(1_749_945_600_000),
+            end: EventTime(1_749_949_200_000),
+            revision: 0,
+            cause: Cause::Heartbeat,
+            watermark: Some(EventTime(1_749_949_205_916)),
+            samples: 360,
+            stamped: 0,
+            partial: false,
+            clock: ClockQuality::Synchronised,
+        }
+    }
+
+    fn metric() -> MetricResult {
+        MetricResult {
+            metric: "power".into(),
+            unit: "W".into(),
+            count: 360,
+            sum: Some(729_271.250_000_000_1),
+            mean: Some(2_025.753_472_222_222_4),
+            min: Some(1_980.125),
+            max: Some(2_101.5),
+            first: None,
+            last: None,
+            deviation: None,
+            sum_of_means: None,
+        }
+    }
+
+    fn window() -> WindowResult {
+        WindowResult {
+            firing: firing(),
+            source: "meters".into(),
+            region: "north".into(),
+            device: "m-0003".into(),
+            expected: Some(360),
+            coverage: 1.0,
+            largest_gap: Span::ZERO,
+            first: EventTime(1_749_945_600_916),
+            last: EventTime(1_749_949_190_916),
+            metrics: vec![metric()],
+        }
+    }
+
+    fn region() -> RegionResult {
+        let metric = MetricResult { sum_of_means: Some(4_051.5), ..metric() };
+        let (region, metrics) = ("north".into(), vec![metric]);
+        RegionResult { firing: firing(), region, reporting: 2, devices: 3, metrics }
+    }
+
+    fn late() -> LateRecord {
+        LateRecord {
+            source: "meters".into(),
+            region: "north".into(),
+            device: "m-0003".into(),
+            time: EventTime(1_749_946_087_916),
+            window: "hour".into(),
+            start: EventTime(1_749_945_600_000),
+            end: EventTime(1_749_949_200_000),
+            watermark: EventTime(1_749_956_400_000),
+            arrival: Some(ArrivalTime(1_749_956_401_000)),
+            content: br#"{"device":"m-0003","power":2025.750}"#.to_vec(),
+        }
+    }
+
+    fn refused(reason: Reason) -> Refused {
+        Refused {
+            reason,
+            source: "meters".into(),
+            key: None,
+            topic: "meters/north/m-0003/data".into(),
+            device_time: None,
+            arrival: None,
+            content: b"{\"a\":".to_vec(),
+            length: 5,
+            digest: None,
+            withheld: 0,
+        }
+    }
+
+    fn watermark(region: Option<&str>) -> Output {
+        let watermark = Some(EventTime(1_749_949_205_916));
+        let region = region.map(Into::into);
+        Output::Watermark(WatermarkReport { region, watermark, clock: ClockQuality::Holdover })
+    }
+
+    fn alert() -> Output {
+        Output::Alert(Alert {
+            kind: AlertKind::HeldOut,
+            region: "north".into(),
+            device: "m-0003".into(),
+            watermark: EventTime(5),
+        })
+    }
+
+    fn body(output: &Output) -> Value {
+        let encoded = encode(output, &identity());
+        let body: Value = serde_json::from_slice(&encoded.payload).unwrap();
+        assert_eq!((&body["schema"], &body["generation"]), (&json!(1), &json!("9f3c0a1b2c3d4e5f")));
+        body
+    }
+
+    fn topic(output: &Output) -> String {
+        encode(output, &identity()).topic
+    }
+
+    #[test]
+    fn an_hourly_result_of_a_meter_fits_into_400_bytes_on_the_wire() {
+        let encoded = encode(&Output::Window(window()), &identity());
+        let text = String::from_utf8(encoded.payload).unwrap();
+        assert_eq!(
+            text,
+            "{\"schema\":1,\"generation\":\"9f3c0a1b2c3d4e5f\",\"start\":1749945600000,\
+             \"end\":1749949200000,\"revision\":0,\"cause\":\"heartbeat\",\
+             \"watermark\":1749949205916,\
+             \"samples\":360,\"clock\":\"synchronised\",\"expected\":360,\
+             \"coverage\":1.0,\"gap\":0,\
+             \"metrics\":{\"power\":{\"unit\":\"W\",\"count\":360,\"sum\":729271.2500000001,\
+             \"mean\":2025.7534722222224,\"min\":1980.125,\"max\":2101.5}}}"
+        );
+        let header = 2 + 1 + 2 + 2; // type and length, length of the topic, packet identifier
+        let wire = header + "tidegate/gw-0017/".len() + encoded.topic.len() + text.len();
+        assert!(wire <= 400, "{wire} bytes");
+    }
+
+    #[test]
+    fn each_output_has_its_topic_and_escapes_its_ids() {
+        assert_eq!(topic(&Output::Window(window())), "window/hour/north/m-0003");
+        assert_eq!(topic(&Output::Region(region())), "region/hour/north");
+        assert_eq!(topic(&Output::Late(late())), "late/north/m-0003");
+        assert_eq!(
+            topic(&Output::Refused(refused(Reason::OtherSource))),
+            "quarantine/other-source/meters"
+        );
+        assert_eq!(topic(&watermark(Some("north"))), "watermark/north");
+        assert_eq!(topic(&watermark(None)), "watermark");
+        assert_eq!(topic(&alert()), "alert/north/m-0003");
+        let odd = WindowResult { region: "".into(), device: "a/b#%".into(), ..window() };
+        assert_eq!(topic(&Output::Window(odd)), "window/hour/%/a%2Fb%23%25");
+        assert_eq!(topic(&watermark(Some(""))), "watermark/%");
+    }
+
+    #[test]
+    fn exceptions_are_said_only_where_there_are_any() {
+        let firing =
+            Firing { stamped: 2, partial: true, watermark: None, cause: Cause::End, ..firing() };
+        let metric =
+            MetricResult { first: Some(1.0), last: Some(2.0), deviation: Some(0.5), ..metric() };
+        let result = WindowResult { firing, metrics: vec![metric], expected: None, ..window() };
+        let body = body(&Output::Window(result));
+        assert_eq!((&body["stamped"], &body["partial"]), (&json!(2), &json!(true)));
+        assert_eq!((&body["watermark"], &body["cause"]), (&Value::Null, &json!("end")));
+        assert_eq!(body["first_at"], json!(1_749_945_600_916_i64));
+        assert_eq!(body["last_at"], json!(1_749_949_190_916_i64));
+        assert_eq!(body["metrics"]["power"]["deviation"], json!(0.5));
+        assert!(body.get("expected").is_none());
+    }
+
+    #[test]
+    fn a_region_says_how_many_devices_it_is_made_of() {
+        let body = body(&Output::Region(region()));
+        assert_eq!((&body["reporting"], &body["devices"]), (&json!(2), &json!(3)));
+        assert_eq!(body["metrics"]["power"]["sum_of_means"], json!(4051.5));
+    }
+
+    #[test]
+    fn numbers_that_json_cannot_write_are_left_out() {
+        let metric = MetricResult { sum: Some(f64::INFINITY), mean: Some(f64::NAN), ..metric() };
+        let result = WindowResult { metrics: vec![metric], coverage: f64::NAN, ..window() };
+        let body = body(&Output::Window(result));
+        assert!(body.get("coverage").is_none());
+        let metric = body["metrics"]["power"].as_object().unwrap();
+        assert!(
+            !metric.contains_key("sum")
+                && !metric.contains_key("mean")
+                && metric.contains_key("min")
+        );
+    }
+
+    #[test]
+    fn a_late_record_is_forwarded_whole() {
+        let encoded = encode(&Output::Late(late()), &identity());
+        let text = String::from_utf8(encoded.payload).unwrap();
+        assert_eq!(
+            text,
+            "{\"schema\":1,\"generation\":\"9f3c0a1b2c3d4e5f\",\"source\":\"meters\",\
+             \"time\":1749946087916,\"window\":\"hour\",\"start\":1749945600000,\
+             \"end\":1749949200000,\"watermark\":1749956400000,\"arrival\":1749956401000,\
+             \"record\":{\"device\":\"m-0003\",\"power\":2025.750}}"
+        );
+        let bytes = LateRecord { content: vec![0xff], arrival: None, ..late() };
+        let body = body(&Output::Late(bytes));
+        assert_eq!((&body["record_base64"], &body["arrival"]), (&json!("/w=="), &Value::Null));
+    }
+
+    #[test]
+    fn a_refused_message_says_what_was_received() {
+        let broken = body(&Output::Refused(refused(Reason::Syntax)));
+        assert_eq!(broken["record_base64"], json!("eyJhIjo="));
+        assert_eq!(
+            (&broken["topic"], &broken["length"]),
+            (&json!("meters/north/m-0003/data"), &json!(5))
+        );
+        assert!(broken.get("withheld").is_none() && broken.get("device").is_none());
+        let cut = body(&Output::Refused(Refused {
+            key: Some(("north".into(), "m".into())),
+            device_time: Some(7),
+            content: b"1".to_vec(),
+            length: 5_000,
+            digest: Some([0xab; 32]),
+            withheld: 9,
+            ..refused(Reason::Future)
+        }));
+        assert_eq!((&cut["region"], &cut["device"]), (&json!("north"), &json!("m")));
+        assert_eq!((&cut["device_time"], &cut["withheld"]), (&json!(7), &json!(9)));
+        assert_eq!(
+            (&cut["sha256"], &cut["record_base64"]),
+            (&json!("ab".repeat(32)), &json!("MQ=="))
+        );
+    }
+
+    #[test]
+    fn watermarks_and_alerts_are_short() {
+        let watermark = encode(&watermark(None), &identity()).payload;
+        let expected = "{\"schema\":1,\"generation\":\"9f3c0a1b2c3d4e5f\",\
+                        \"watermark\":1749949205916,\"clock\":\"holdover\"}";
+        assert_eq!(String::from_utf8(watermark).unwrap(), expected);
+        let expected =
+            r#"{"schema":1,"generation":"9f3c0a1b2c3d4e5f","kind":"held-out","watermark":5}"#;
+        assert_eq!(String::from_utf8(encode(&alert(), &identity()).payload).unwrap(), expected);
+    }
+
+    #[test]
+    fn a_revision_supersedes_the_one_before_and_nothing_else() {
+        let key =
+            |result: WindowResult| encode(&Output::Window(result), &identity()).supersedes.unwrap();
+        let first = key(window());
+        let revised = Firing { revision: 3, cause: Cause::Element, samples: 361, ..firing() };
+        assert_eq!(first, key(WindowResult { firing: revised, ..window() }));
+        let next = Firing { start: firing().end, ..firing() };
+        let day = Firing { window: "day".into(), ..firing() };
+        let mut others = vec![
+            key(WindowResult { firing: next, ..window() }),
+            key(WindowResult { firing: day, ..window() }),
+            key(WindowResult { device: "m-0004".into(), ..window() }),
+            key(WindowResult { region: "south".into(), ..window() }),
+            encode(&Output::Region(region()), &identity()).supersedes.unwrap(),
+            encode(
+                &Output::Window(window()),
+                &Identity { generation: Generation(1), ..identity() },
+            )
+            .supersedes
+            .unwrap(),
+            encode(&Output::Window(window()), &Identity { gateway: "b".into(), ..identity() })
+                .supersedes
+                .unwrap(),
+        ];
+        others.push(first);
+        others.sort_unstable();
+        others.dedup();
+        assert_eq!(others.len(), 8);
+    }
+
+    #[test]
+    fn only_the_last_watermark_of_a_region_matters() {
+        let key = |output: &Output| encode(output, &identity()).supersedes;
+        assert_eq!(key(&watermark(Some("a"))), key(&watermark(Some("a"))));
+        assert_ne!(key(&watermark(Some("a"))), key(&watermark(None)));
+        assert!(key(&watermark(None)).is_some());
+        let alone = [Output::Late(late()), Output::Refused(refused(Reason::Past)), alert()];
+        assert!(alone.iter().all(|output| key(output).is_none()));
+    }
+
+    #[test]
+    fn keys_of_what_supersedes_what_stay_the_same_over_versions() {
+        // The outbox keeps them on disk.
+        let key = |output| encode(&output, &identity()).supersedes;
+        assert_eq!(key(Output::Window(window())), Some(1_993_129_059_857_949_692));
+        assert_eq!(key(watermark(Some("north"))), Some(2_815_046_449_065_670_283));
+    }
+
+    #[test]
+    fn the_least_valuable_goes_first() {
+        let class = |output| encode(&output, &identity()).class;
+        let ranked = [
+            class(watermark(None)),
+            class(Output::Refused(refused(Reason::Oversize))),
+            class(Output::Refused(refused(Reason::NoTime))),
+            class(Output::Late(late())),
+            class(Output::Region(region())),
+            class(alert()),
+            Class::Presence,
+        ];
+        assert!(ranked.is_sorted_by(|a, b| a < b), "{ranked:?}");
+    }
+
+    #[test]
+    fn reasons_have_one_name() {
+        use Reason::*;
+        for reason in [Future, Past, NoTime, OtherSource, Syntax, Empty, Shape, Oversize] {
+            assert_eq!(json!(reason), json!(reason.as_str()));
+        }
+    }
+
+    #[test]
+    fn a_line_is_the_body_with_type_cause_and_place_before_it() {
+        let outputs = [
+            Output::Window(WindowResult { device: "m".into(), ..window() }),
+            Output::Region(region()),
+            Output::Late(late()),
+            Output::Refused(refused(Reason::Syntax)),
+            watermark(None),
+            alert(),
+        ];
+        let places = [
+            r#"window","line":7,"gateway":"gw","window":"hour","region":"north","device":"m","#,
+            r#"region","line":7,"gateway":"gw","window":"hour","region":"north","#,
+            r#"late","line":7,"gateway":"gw","region":"north","device":"m-0003","#,
+            r#"refused","line":7,"gateway":"gw","reason":"syntax","source":"meters","#,
+            r#"watermark","line":7,"gateway":"gw","region":null,"#,
+            r#"alert","line":7,"gateway":"gw","region":"north","device":"m-0003","#,
+        ];
+        let identity = Identity { gateway: "gw".into(), ..identity() };
+        for (output, place) in outputs.iter().zip(places) {
+            let body = String::from_utf8(encode(output, &identity).payload).unwrap();
+            let line = format!(r#"{{"type":"{place}{}"#, &body[1..]);
+            assert_eq!(encode_line(output, &identity, Some(7)), line);
+        }
+        assert!(
+            encode_line(&alert(), &identity, None).starts_with(r#"{"type":"alert","line":null,"#)
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn every_line_is_one_line_of_json_with_each_field_once(
+            id in any::<String>(), content in any::<Vec<u8>>(), value: f64,
+        ) {
+            let metric = MetricResult { metric: id.as_str().into(), sum: Some(value), ..metric() };
+            let device = DeviceId::from(id.as_str());
+            let metrics = vec![metric];
+            let window = WindowResult { device: device.clone(), metrics, ..window() };
+            let late = LateRecord { device, content: content.clone(), ..late() };
+            let refused = Refused { topic: id, content, ..refused(Reason::Shape) };
+            for output in [Output::Window(window), Output::Late(late), Output::Refused(refused)] {
+                let line = encode_line(&output, &identity(), None);
+                let fields: Vec<String> = keys(&line);
+                let once: std::collections::BTreeSet<&String> = fields.iter().collect();
+                prop_assert_eq!(once.len(), fields.len());
+                let topic = encode(&output, &identity()).topic;
+                prop_assert!(!line.contains('\n') && !topic.contains(['+', '#', '\0']));
+            }
+        }
+    }
+
+    /// The keys of an object as written, repeated ones too.
+    fn keys(line: &str) -> Vec<String> {
+        struct Keys;
+        impl<'de> serde::de::Visitor<'de> for Keys {
+            type Value = Vec<String>;
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("an object")
+            }
+            fn visit_map<A: serde::de::MapAccess<'de>>(
+                self,
+                mut map: A,
+            ) -> Result<Vec<String>, A::Error> {
+                let mut keys = Vec::new();
+                while let Some((key, _)) = map.next_entry::<String, Value>()? {
+                    keys.push(key);
+                }
+                Ok(keys)
+            }
+        }
+        let mut parser = serde_json::Deserializer::from_str(line);
+        serde::Deserializer::deserialize_map(&mut parser, Keys).unwrap()
+    }
 }

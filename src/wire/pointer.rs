@@ -1,8 +1,9 @@
 //! Many JSON Pointers read from one text in one pass.
 //!
-//! The wanted pointers (RFC 6901) form a trie that walks along while serde_json parses; what no pointer wants is
-//! skipped, not built. A value that is wanted is kept as the span of its text: numbers keep every digit, strings stay
-//! where they are, and one number out of a double's range does not spoil the message around it.
+//! The wanted pointers (RFC 6901) form a trie that walks along while serde_json parses; what no
+//! pointer wants is skipped, not built. A value that is wanted is kept as the span of its text:
+//! numbers keep every digit, strings stay where they are, and one number out of a double's range
+//! does not spoil the message around it.
 
 use std::fmt;
 use std::ops::Range;
@@ -94,8 +95,8 @@ impl Pointers {
         self.slots == 0
     }
 
-    /// Whether a value that starts with this byte can have something that is wanted: scalars can only be wanted
-    /// themselves, arrays by index.
+    /// Whether a value that starts with this byte can have something that is wanted: scalars can
+    /// only be wanted themselves, arrays by index.
     pub(super) fn fits(&self, first: u8) -> bool {
         let inside = &self.root.children;
         let below = match first {
@@ -106,8 +107,8 @@ impl Pointers {
         below || self.root.slot.is_some() || self.is_empty()
     }
 
-    /// Finds every wanted value of `text`, which must be one JSON value and nothing else. Where a key occurs twice
-    /// the last one counts.
+    /// Finds every wanted value of `text`, which must be one JSON value and nothing else. Where a
+    /// key occurs twice the last one counts.
     pub(super) fn read(&self, text: &str, spans: &mut Vec<Span>) -> Result<(), serde_json::Error> {
         spans.clear();
         spans.resize(self.slots, 0..0);
@@ -118,7 +119,8 @@ impl Pointers {
     }
 }
 
-/// The spans of the elements of `text`, which must be a JSON array; `offset` is where `text` itself stands.
+/// The spans of the elements of `text`, which must be a JSON array; `offset` is where `text` itself
+/// stands.
 pub(super) fn elements(
     text: &str,
     offset: usize,
@@ -141,8 +143,8 @@ impl Node {
         &mut self.children[place].node
     }
 
-    /// The place of the child with this key. Devices send their keys in the same order every time, mostly the one in
-    /// which they are configured, so the search goes on where the last one ended.
+    /// The place of the child with this key. Devices send their keys in the same order every time,
+    /// mostly the one in which they are configured, so the search goes on where the last one ended.
     #[inline]
     fn find(&self, key: &str, next: usize) -> Option<usize> {
         let is = |child: &Child| *child.key == *key;

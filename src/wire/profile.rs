@@ -8,13 +8,14 @@ use crate::wire::pointer::{self, PointerError, Pointers};
 use crate::wire::scalar::Scalar;
 use crate::wire::topic::{Filter, FilterError, Template, TemplateError};
 
-/// Where a value comes from. Written `topic:name`, `/json/pointer`, `root:/json/pointer` or `const:text`.
+/// Where a value comes from. Written `topic:name`, `/json/pointer`, `root:/json/pointer` or
+/// `const:text`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reference {
     /// `topic:name`: a named segment of the topic template.
     Topic(String),
-    /// `/json/pointer`: a place in the item (RFC 6901), in the whole payload where there are no items. The empty
-    /// pointer is the item itself, for payloads that are one bare value.
+    /// `/json/pointer`: a place in the item (RFC 6901), in the whole payload where there are no
+    /// items. The empty pointer is the item itself, for payloads that are one bare value.
     Item(String),
     /// `root:/json/pointer`: a place in the payload, outside the item.
     Root(String),
@@ -27,8 +28,8 @@ pub enum Reference {
 pub enum ReferenceError {
     /// None of the four forms.
     #[error(
-        "`{0}` is not a reference: write `topic:name` for a segment of the topic, `/json/pointer` for \
-         a place in the item, `root:/json/pointer` for one in the payload, or `const:text`"
+        "`{0}` is not a reference: write `topic:name` for a segment of the topic, `/json/pointer` \
+         for a place in the item, `root:/json/pointer` for one in the payload, or `const:text`"
     )]
     Form(String),
     /// A pointer that is not one.
@@ -108,8 +109,8 @@ impl FromStr for TimeFormat {
 pub struct Condition {
     /// What is compared.
     pub from: Reference,
-    /// The values that make it true; numbers and booleans are compared as JSON writes them. What is absent or `null`
-    /// equals nothing.
+    /// The values that make it true; numbers and booleans are compared as JSON writes them. What is
+    /// absent or `null` equals nothing.
     pub equals: Vec<String>,
 }
 
@@ -141,9 +142,11 @@ pub struct ProfileSpec {
     pub heartbeat: Option<Condition>,
     /// Which records mark their partition idle (replay with `compat = "flink"` only).
     pub idle: Option<Condition>,
-    /// What is ignored by rule: the whole message where the topic decides, else each item by itself.
+    /// What is ignored by rule: the whole message where the topic decides, else each item by
+    /// itself.
     pub ignore: Option<Condition>,
-    /// JSON Pointer of an array of samples, or of a single one; `None`: the payload is the one item.
+    /// JSON Pointer of an array of samples, or of a single one; `None`: the payload is the one
+    /// item.
     pub items: Option<String>,
     /// The metrics, in configured order.
     pub metrics: Vec<MetricField>,

@@ -45,14 +45,15 @@ fn embed<S: Serializer>(text: &str, serializer: S) -> Result<S::Ok, S::Error> {
     raw.serialize(serializer)
 }
 
-/// JSON that usual readers accept: at most this deep, numbers within a double, strings of whole characters. Reads all
-/// of it and keeps nothing.
+/// JSON that usual readers accept: at most this deep, numbers within a double, strings of whole
+/// characters. Reads all of it and keeps nothing.
 struct Readable {
     levels_left: u32,
 }
 
 impl Readable {
-    /// Well below what readers refuse (64 levels and up), since the record stands inside our own message.
+    /// Well below what readers refuse (64 levels and up), since the record stands inside our own
+    /// message.
     const LEVELS: u32 = 32;
 
     fn all_of(text: &str) -> Result<(), serde_json::Error> {
@@ -147,7 +148,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_content_makes_one_line_of_json(content in any::<Vec<u8>>(), text in "[\\[\\]{}\",:0-9eE.\\\\u\n ]*") {
+        fn any_content_makes_one_line_of_json(
+            content in any::<Vec<u8>>(), text in "[\\[\\]{}\",:0-9eE.\\\\u\n ]*",
+        ) {
             for content in [content.as_slice(), text.as_bytes()] {
                 let json = json(content);
                 prop_assert!(!json.contains('\n'));

@@ -114,8 +114,9 @@ fn number(text: &str, scale: f64) -> Result<f64, Unreadable> {
     if value.is_finite() { Ok(value) } else { Err(Unreadable) }
 }
 
-/// Reads up to 15 digits with or without a point. Both the digits and the power of ten are exact doubles then, so
-/// their quotient is the nearest double, the same that the long way gives (Clinger 1990).
+/// Reads up to 15 digits with or without a point. Both the digits and the power of ten are exact
+/// doubles then, so their quotient is the nearest double, the same that the long way gives (Clinger
+/// 1990).
 #[inline]
 fn short_number(text: &str) -> Option<f64> {
     const POWERS: [f64; 16] =
@@ -202,7 +203,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn short_numbers_are_read_as_the_standard_library_reads_them(text in "-?[0-9]{0,9}\\.?[0-9]{0,9}") {
+        fn short_numbers_are_read_as_the_standard_library_reads_them(
+            text in "-?[0-9]{0,9}\\.?[0-9]{0,9}",
+        ) {
             if let Some(value) = short_number(&text) {
                 prop_assert_eq!(Ok(value.to_bits()), text.parse().map(f64::to_bits));
             }

@@ -1,14 +1,16 @@
 //! Reading a device's time: exact, total, without allocation.
 //!
-//! An epoch is read as decimal text and never through a double, so that 19 digits keep their last one. Fractions of a
-//! millisecond are cut off towards the past, before the epoch too: a reading never moves into a later window.
+//! An epoch is read as decimal text and never through a double, so that 19 digits keep their last
+//! one. Fractions of a millisecond are cut off towards the past, before the epoch too: a reading
+//! never moves into a later window.
 
 use crate::time::DeviceTime;
 use crate::wire::profile::TimeFormat;
 
 /// The time that `text` says, or `None` where it says none or one outside of `i64` milliseconds.
 ///
-/// `text` is a JSON number as written, or what stands inside a string. Blanks around it do not count.
+/// `text` is a JSON number as written, or what stands inside a string. Blanks around it do not
+/// count.
 pub fn read(text: &str, format: TimeFormat) -> Option<DeviceTime> {
     let text = text.trim();
     match format {
@@ -92,7 +94,8 @@ fn digits(text: &[u8]) -> (&[u8], &[u8]) {
     text.split_at(end)
 }
 
-/// The exponent that is all of `text`: `e-3`, or 0 where there is none. Held to a range in which sums stay exact.
+/// The exponent that is all of `text`: `e-3`, or 0 where there is none. Held to a range in which
+/// sums stay exact.
 fn exponent(text: &[u8]) -> Option<i64> {
     let [b'e' | b'E', tail @ ..] = text else { return text.is_empty().then_some(0) };
     let (negative, tail) = sign(tail);
@@ -105,7 +108,8 @@ fn exponent(text: &[u8]) -> Option<i64> {
     Some(if negative { -value } else { value })
 }
 
-/// `YYYY-MM-DDThh:mm:ss[.f…]` with `Z`, `±hh:mm` or `±hhmm`; a blank or `t` may stand for `T`, `z` for `Z`.
+/// `YYYY-MM-DDThh:mm:ss[.f…]` with `Z`, `±hh:mm` or `±hhmm`; a blank or `t` may stand for `T`, `z`
+/// for `Z`.
 fn rfc3339(text: &[u8]) -> Option<i64> {
     let (head, tail) = text.split_at_checked(19)?;
     let days = date(&head[..10])?;
@@ -121,8 +125,8 @@ fn rfc3339(text: &[u8]) -> Option<i64> {
     Some(minutes * 60_000 + seconds * 1_000 + ms)
 }
 
-/// A leap second is the 61st of the last minute of a UTC day. It counts as the day's last millisecond, so that the
-/// reading stays in the hour that it ended.
+/// A leap second is the 61st of the last minute of a UTC day. It counts as the day's last
+/// millisecond, so that the reading stays in the hour that it ended.
 fn leap_second(minutes: i64) -> Option<i64> {
     (minutes.rem_euclid(1_440) == 1_439).then_some(minutes * 60_000 + 59_999)
 }
@@ -326,7 +330,9 @@ mod tests {
         }
 
         #[test]
-        fn an_epoch_is_floored_exactly(value in -1_000_000_000_i64..1_000_000_000, exponent in -12_i32..6) {
+        fn an_epoch_is_floored_exactly(
+            value in -1_000_000_000_i64..1_000_000_000, exponent in -12_i32..6,
+        ) {
             let exact = i128::from(value) * 10_i128.pow(12);
             let exact = if exponent < 0 {
                 exact.div_euclid(10_i128.pow(exponent.unsigned_abs()))

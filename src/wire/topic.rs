@@ -1,8 +1,9 @@
 //! Topic templates, MQTT filters, and ids inside topics.
 //!
-//! A template names the levels of a topic: `meters/{region}/{device}/{kind}`. A level is either literal or one whole
-//! segment; one segment may be written `{name...}` and spans one level or more, at the start, in the middle or at the
-//! end. Empty levels and a leading slash are real levels, as in MQTT.
+//! A template names the levels of a topic: `meters/{region}/{device}/{kind}`. A level is either
+//! literal or one whole segment; one segment may be written `{name...}` and spans one level or
+//! more, at the start, in the middle or at the end. Empty levels and a leading slash are real
+//! levels, as in MQTT.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -117,8 +118,8 @@ impl Template {
         Some(segments)
     }
 
-    /// The narrowest MQTT filter that delivers every topic of this form: `{x}` becomes `+`, and a rest segment with
-    /// all that follows it becomes `#`.
+    /// The narrowest MQTT filter that delivers every topic of this form: `{x}` becomes `+`, and a
+    /// rest segment with all that follows it becomes `#`.
     pub fn filter(&self) -> String {
         let one = |level: &Level| match level {
             Level::Literal(text) => text.to_string(),
@@ -202,7 +203,8 @@ impl Level {
     }
 }
 
-/// The first level and the levels after it, `None` where there are none (which is not an empty one).
+/// The first level and the levels after it, `None` where there are none (which is not an empty
+/// one).
 ///
 /// Byte by byte: levels are too short for a vectorised search to pay.
 #[inline]
@@ -259,7 +261,8 @@ impl<'a> Filter<'a> {
         Ok(Self(text))
     }
 
-    /// Whether a broker delivers `topic` for this filter. A leading wildcard does not reach `$` topics.
+    /// Whether a broker delivers `topic` for this filter. A leading wildcard does not reach `$`
+    /// topics.
     pub fn matches(self, topic: &str) -> bool {
         if topic.starts_with('$') && self.0.starts_with(['+', '#']) {
             return false;
@@ -279,8 +282,9 @@ impl<'a> Filter<'a> {
 
     /// Whether some topic is both delivered for this filter and of the form of `template`.
     pub fn overlaps(self, template: &Template) -> bool {
-        let hidden = matches!(template.levels.first(), Some(Level::Literal(first)) if first.starts_with('$'));
-        if hidden && self.0.starts_with(['+', '#']) {
+        let first = template.levels.first();
+        let dollar = |level: &Level| matches!(level, Level::Literal(text) if text.starts_with('$'));
+        if first.is_some_and(dollar) && self.0.starts_with(['+', '#']) {
             return false;
         }
         let levels: Vec<&str> = self.0.split('/').collect();
@@ -305,9 +309,10 @@ fn overlap(filter: &[&str], template: &[Level]) -> bool {
 
 /// An id as one level of an outgoing topic.
 ///
-/// `/`, `+`, `#`, `%`, control characters and Unicode's non-characters (brokers refuse them) become `%` and two
-/// upper-case hexadecimal digits for each byte of their UTF-8; an empty id becomes a lone `%`. Everything else stands
-/// for itself. The form is canonical: [`unescape`] gives the id back and refuses every other spelling.
+/// `/`, `+`, `#`, `%`, control characters and Unicode's non-characters (brokers refuse them) become
+/// `%` and two upper-case hexadecimal digits for each byte of their UTF-8; an empty id becomes a
+/// lone `%`. Everything else stands for itself. The form is canonical: [`unescape`] gives the id
+/// back and refuses every other spelling.
 pub fn escape(id: &str) -> Cow<'_, str> {
     if id.is_empty() {
         return "%".into();
