@@ -1,5 +1,7 @@
 //! The store on disk: what is committed is there after a reopen, what is wrong is said clearly.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by it")]
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -193,7 +195,7 @@ fn plan(step: &Step, batch: &mut Batch, next: &mut u64) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(40))]
+    #![proptest_config(ProptestConfig { cases: 40, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn the_store_on_disk_holds_what_the_one_in_memory_holds(

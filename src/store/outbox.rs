@@ -152,7 +152,8 @@ impl Outbox {
         found.is_some()
     }
 
-    /// The connection is lost: what was in flight is to be sent again, from the oldest.
+    /// The connection is lost: what was in flight is to be sent again, from the oldest. Where that
+    /// is more than the quota, the next [`Self::append`] evicts.
     pub fn rewind(&mut self) {
         self.unsent = 0;
         self.in_flight = 0;
