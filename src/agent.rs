@@ -13,17 +13,16 @@ use std::pin::pin;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
-use tracing::{debug, error, info, warn};
+use tracing::{debug, error, info, trace, warn};
 
 use crate::clock::Clock;
 use crate::config::{Broker, Config, Login, Mode, Upstream};
 use crate::egress::{Egress, EgressConfig, EgressEvent, PublishError};
 use crate::engine::Engine;
-use crate::engine::books::Books;
 use crate::engine::effect::Effects;
 use crate::engine::input::{self, Input, Publish, Topic};
-use crate::engine::settings::Settings;
 use crate::engine::restore::{RestoreError, Restorer};
+use crate::engine::settings::Settings;
 use crate::ids::Generation;
 use crate::ingress::{AckToken, Ingress, IngressConfig, IngressEvent, Received};
 use crate::mqtt::{self, Credentials};
@@ -70,7 +69,10 @@ pub async fn run(config: &Config, shutdown: impl Future<Output = ()>) -> Result<
     let mut pause = STORE_PAUSES.0;
     loop {
         let failed = match session.work(&mut shutdown).await {
-            Ok(()) => return Ok(()),
+            Ok(()) => {
+                session.close().await;
+                return Ok(());
+            }
             Err(failed) => failed,
         };
         error!(error = %failed, "the store failed; nothing more is taken in until it is open again");
@@ -109,7 +111,8 @@ struct Session<'a> {
     commit_at: Option<Instant>,
     /// Mark of the last checkpoint whose messages were acknowledged.
     acknowledged: u64,
-    counted: Books,
+    /// Everything that the devices' broker had queued is processed.
+    caught_up: bool,
 }
 
 /// What the loop woke up for.
@@ -128,10 +131,8 @@ impl<'a> Session<'a> {
         let engine = restore(config, &store)?;
         reach(Phase::Recovering);
         let outbox = Outbox::load(&store, config.store.outbox_quota)?;
-        let identity = Identity {
-            gateway: config.gateway.as_str().into(),
-            generation: store.generation(),
-        };
+        let identity =
+            Identity { gateway: config.gateway.as_str().into(), generation: store.generation() };
         info!(
             store = %config.store.path.display(), generation = %store.generation(),
             devices = engine.device_count(), outbox = outbox.len(), "store open"
@@ -144,7 +145,7 @@ impl<'a> Session<'a> {
             config,
             clock,
             quality: clock.quality(),
-            counted: *engine.books(),
+            caught_up: false,
             store: None,
             engine,
             outbox,
@@ -169,7 +170,7 @@ impl<'a> Session<'a> {
     ) -> Result<(), StoreError> {
         loop {
             match self.wait(shutdown).await {
-                Wake::Shutdown => return self.leave().await,
+                Wake::Shutdown => return self.commit().await,
                 Wake::Egress(event) => self.on_egress(event),
                 Wake::Ingress(event) => self.on_ingress(event),
                 Wake::Commit => self.commit().await?,
@@ -199,7 +200,7 @@ impl<'a> Session<'a> {
     fn tick_at(&self) -> Option<Instant> {
         let (at, reason) = self.engine.next_deadline()?;
         let wait = u64::try_from((at - self.clock.now().mono).0).unwrap_or(0);
-        debug!(?reason, wait, "next deadline");
+        trace!(?reason, wait, "next deadline");
         Some(Instant::now() + Duration::from_millis(wait))
     }
 
@@ -223,6 +224,7 @@ impl<'a> Session<'a> {
             }
             IngressEvent::CaughtUp => {
                 debug!("caught up");
+                self.caught_up = true;
                 self.handle(Input::Ingress(input::Ingress::CaughtUp), now);
             }
             IngressEvent::AcksSettled => {
@@ -231,6 +233,7 @@ impl<'a> Session<'a> {
             }
             IngressEvent::Down { error } => {
                 debug!(%error, "not connected to the devices' broker");
+                self.caught_up = false;
                 self.handle(Input::Ingress(input::Ingress::Down), now);
             }
             IngressEvent::Refused { filters } => {
@@ -276,10 +279,11 @@ impl<'a> Session<'a> {
         self.commit_at.get_or_insert_with(|| Instant::now() + interval);
     }
 
-    /// Half the in-flight window waits for its acknowledgements.
+    /// Half the in-flight window waits for its acknowledgements, or something was said that cannot wait. While a
+    /// backlog is worked off nothing is news enough to pay for a commit of its own.
     fn must_commit(&self) -> bool {
         let half = (usize::from(self.config.broker.in_flight) / 2).max(1);
-        self.uncommitted.len() >= half || self.effects.urgent
+        self.uncommitted.len() >= half || (self.effects.urgent && self.caught_up)
     }
 
     /// Makes durable, then acknowledges.
@@ -316,6 +320,14 @@ impl<'a> Session<'a> {
                 self.outbox.acked(seq);
                 self.commit_soon();
             }
+            EgressEvent::Rejected(seq) => {
+                error!(
+                    seq = seq.0,
+                    "the central broker closes the connection on this output; it is dropped"
+                );
+                self.outbox.acked(seq);
+                self.commit_soon();
+            }
             EgressEvent::Down { error } => debug!(%error, "not connected to the central broker"),
         }
     }
@@ -342,10 +354,13 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    async fn leave(&mut self) -> Result<(), StoreError> {
-        self.commit().await?;
-        info!(books = ?self.engine.books(), since = self.counted.received, "leaving");
-        Ok(())
+    /// Takes leave of both brokers: acknowledgements given so far go out, the session stays.
+    async fn close(self) {
+        let Self { ingress, egress, engine, outbox, .. } = self;
+        let redelivered = ingress.redelivered();
+        ingress.close().await;
+        egress.close().await;
+        info!(books = ?engine.books(), redelivered, outbox = outbox.len(), "left");
     }
 }
 

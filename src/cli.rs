@@ -29,7 +29,13 @@ mod exit {
 #[command(name = "tidegate", version, about, max_term_width = 100)]
 struct Cli {
     /// Configuration files; later ones lie over earlier ones. `TIDEGATE_…` variables lie over all.
-    #[arg(short, long = "config", value_name = "FILE", global = true, default_value = "/etc/tidegate/tidegate.toml")]
+    #[arg(
+        short,
+        long = "config",
+        value_name = "FILE",
+        global = true,
+        default_value = "/etc/tidegate/tidegate.toml"
+    )]
     config: Vec<PathBuf>,
     /// How log lines on standard error look.
     #[arg(long, value_enum, global = true, default_value_t = Log::Text)]
@@ -154,7 +160,11 @@ fn check(config: &Config) -> Result<ExitCode, Failure> {
     for source in &settings.sources {
         let profile = &source.profile;
         let window = &settings.windows[source.base].name;
-        println!("  source {:?} on {}, window {window:?}", profile.source(), profile.filters().join(" "));
+        println!(
+            "  source {:?} on {}, window {window:?}",
+            profile.source(),
+            profile.filters().join(" ")
+        );
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -171,7 +181,9 @@ fn run_replay(config: &Config, file: &Path, source: Option<&str>) -> Result<Exit
     bar.finish_and_clear();
     match outcome {
         Ok(outcome) => Ok(tell_outcome(&outcome)),
-        Err(crate::replay::ReplayError::Write(error)) if error.kind() == io::ErrorKind::BrokenPipe => {
+        Err(crate::replay::ReplayError::Write(error))
+            if error.kind() == io::ErrorKind::BrokenPipe =>
+        {
             Ok(ExitCode::SUCCESS)
         }
         Err(error @ crate::replay::ReplayError::UnknownSource { .. }) => {
@@ -243,7 +255,9 @@ fn run_record(
     };
     let written = runtime()?
         .block_on(crate::record::record(ingress, output, count, asked_to_end()))
-        .map_err(|error| Failure::new(exit::IO_ERROR, format!("cannot write the recording: {error}")))?;
+        .map_err(|error| {
+            Failure::new(exit::IO_ERROR, format!("cannot write the recording: {error}"))
+        })?;
     eprintln!("{written} messages");
     Ok(ExitCode::SUCCESS)
 }

@@ -40,7 +40,9 @@ pub async fn record(
                 ingress.ack(vec![message.ack]);
             }
             IngressEvent::Up { .. } => info!("connected"),
-            IngressEvent::Refused { filters } => warn!(?filters, "the broker refused to subscribe us"),
+            IngressEvent::Refused { filters } => {
+                warn!(?filters, "the broker refused to subscribe us")
+            }
             IngressEvent::Down { .. } | IngressEvent::CaughtUp | IngressEvent::AcksSettled => {}
         }
     }

@@ -146,7 +146,8 @@ impl<W: Write> Replay<W> {
     fn new(config: &Config, lines: &Lines, start: &[u8], output: W) -> Result<Self, ReplayError> {
         let first = start.split(|byte| *byte == b'\n').next().unwrap_or_default();
         let recorded = serde_json::from_slice::<Recorded<'_>>(first).ok();
-        let arrival = recorded.and_then(|message| message.arrival).filter(|_| *lines == Lines::Recorded);
+        let arrival =
+            recorded.and_then(|message| message.arrival).filter(|_| *lines == Lines::Recorded);
         let clock = if arrival.is_some() { ClockRules::Applied } else { ClockRules::Absent };
         let settings = config.settings(Mode::Replay(clock));
         let source = match lines {

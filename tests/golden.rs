@@ -46,7 +46,10 @@ impl Case {
     fn read(folder: &Path) -> Self {
         Self {
             name: folder.file_name().expect("a name").to_string_lossy().into(),
-            params: serde_json::from_slice(&fs::read(folder.join("params.json")).expect("readable")).expect("JSON"),
+            params: serde_json::from_slice(
+                &fs::read(folder.join("params.json")).expect("readable"),
+            )
+            .expect("JSON"),
             input: fs::read(folder.join("input.jsonl")).expect("readable"),
             expected: Answer {
                 windows: lines(&folder.join("expected_windows.jsonl")),
@@ -78,9 +81,12 @@ impl Case {
         for partition in self.params["partitions"].as_array().expect("a list") {
             // Without the extra millisecond is the same as with it and a bound one smaller.
             let lateness = partition["bound_ms"].as_i64().expect("a number") - extra;
-            toml += &format!("[[region]]\nname = {}\nlateness = \"{lateness}ms\"\n", partition["id"]);
+            toml +=
+                &format!("[[region]]\nname = {}\nlateness = \"{lateness}ms\"\n", partition["id"]);
         }
-        let region = self.text("partition_field").map_or("const:all".to_owned(), |field| format!("/{field}"));
+        let region = self
+            .text("partition_field")
+            .map_or("const:all".to_owned(), |field| format!("/{field}"));
         let key = self.text("key_field").expect("a key");
         toml += &format!(
             "[[source]]\nname = \"golden\"\ntopic = \"golden\"\nwindow = \"w\"\nkey = \"/{key}\"\nregion = \"{region}\"\n\
@@ -89,7 +95,8 @@ impl Case {
         if watermark["mode"] == "heartbeat" {
             toml += "heartbeat = { from = \"/kind\", equals = \"heartbeat\" }\n";
         }
-        let value = self.text("value_field").map_or("const:1".to_owned(), |field| format!("/{field}"));
+        let value =
+            self.text("value_field").map_or("const:1".to_owned(), |field| format!("/{field}"));
         toml += &metric("value", &value);
         if let Some(field) = self.text("first_last_field") {
             toml += &metric("ends", &format!("/{field}"));
@@ -99,10 +106,12 @@ impl Case {
 
     fn run(&self, scope: &str) -> Answer {
         let toml = self.configuration(scope);
-        let config = Config::from_toml(&toml).unwrap_or_else(|errors| panic!("{}: {errors}\n{toml}", self.name));
+        let config = Config::from_toml(&toml)
+            .unwrap_or_else(|errors| panic!("{}: {errors}\n{toml}", self.name));
         let mut output = Vec::new();
         let lines = Lines::Payloads("golden".into());
-        let outcome = replay(&config, &lines, self.input.as_slice(), &mut output, |_| {}).expect("replays");
+        let outcome =
+            replay(&config, &lines, self.input.as_slice(), &mut output, |_| {}).expect("replays");
         assert_eq!(outcome.bad, 0);
         let mut answer = Answer::default();
         for line in String::from_utf8(output).expect("UTF-8").lines() {
@@ -111,7 +120,9 @@ impl Case {
                 Some("window") => answer.windows.push(self.window(&line)),
                 Some("late") => answer.late.push(self.late(&line)),
                 Some("watermark") if line["region"].is_null() => {
-                    answer.watermarks.push(json!({ "seq": line["line"], "watermark": line["watermark"] }));
+                    answer
+                        .watermarks
+                        .push(json!({ "seq": line["line"], "watermark": line["watermark"] }));
                 }
                 Some("watermark" | "alert") => {}
                 other => panic!("{}: {other:?} in {line}", self.name),

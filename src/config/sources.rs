@@ -186,7 +186,7 @@ fn metrics(
         if metrics.iter().any(|earlier| earlier.metric == metric) {
             review.refuse(&path.key("name"), "used twice in this source; name each metric once");
         }
-        metrics.push(SourceMetric { metric, aggregates: aggregates(raw.aggregates.as_deref()) });
+        metrics.push(SourceMetric::new(metric, aggregates(raw.aggregates.as_deref())));
     }
     metrics
 }

@@ -120,9 +120,18 @@ mod tests {
 
     #[test]
     fn deviation_is_that_of_the_population() {
-        let deviation = gauge(&[(2.0, 0), (4.0, 0), (4.0, 0), (4.0, 0), (5.0, 0), (5.0, 0), (7.0, 0), (9.0, 0)])
-            .deviation()
-            .unwrap();
+        let deviation = gauge(&[
+            (2.0, 0),
+            (4.0, 0),
+            (4.0, 0),
+            (4.0, 0),
+            (5.0, 0),
+            (5.0, 0),
+            (7.0, 0),
+            (9.0, 0),
+        ])
+        .deviation()
+        .unwrap();
         assert!((deviation - 2.0).abs() < 1e-12, "{deviation}");
     }
 

@@ -86,7 +86,8 @@ mod tests {
 
     #[test]
     fn columns_survive_a_round_trip() {
-        let books = Books { received: 3, decoded: 3, records: 4, late: 4, withheld: 7, ..Books::default() };
+        let books =
+            Books { received: 3, decoded: 3, records: 4, late: 4, withheld: 7, ..Books::default() };
         assert_eq!(Books::from_columns(books.columns().map(|(_, count)| count)), books);
         books.balance();
     }

@@ -1,13 +1,13 @@
 //! What the steps of the engine share: the settings made ready for use, and the state of the clock.
 
+use crate::engine::aggregate::Gauge;
 use crate::engine::coverage::Slots;
+use crate::engine::device::Device;
 use crate::engine::pane::{Pane, Samples};
 use crate::engine::region::RegionPane;
 use crate::engine::region::RegionSamples;
 use crate::engine::settings::{Aggregates, ClockRules, Settings, SourceSettings};
 use crate::event::{Cause, Firing, MetricResult, RegionResult, WindowResult};
-use crate::engine::aggregate::Gauge;
-use crate::engine::device::Device;
 use crate::time::{ArrivalTime, ClockQuality, EventTime};
 
 /// Settings and clock, for the time of one call.
@@ -51,13 +51,27 @@ impl Context<'_> {
     }
 
     /// A window that fires, of a device.
-    pub fn window_result(&self, device: &Device, pane: &Pane, samples: &Samples, revision: u32, trigger: Trigger) -> WindowResult {
+    pub fn window_result(
+        &self,
+        device: &Device,
+        pane: &Pane,
+        samples: &Samples,
+        revision: u32,
+        trigger: Trigger,
+    ) -> WindowResult {
         let source = self.source(device);
         let slots = self.slots(device, pane.window);
         let size = self.settings.windows[pane.window].size;
         let expected = device.policy.interval.map(|every| (size.0 / every.0.max(1)).max(1));
         WindowResult {
-            firing: self.firing(pane.window, pane.start, pane.end, revision, trigger, (samples.count, samples.stamped)),
+            firing: self.firing(
+                pane.window,
+                pane.start,
+                pane.end,
+                revision,
+                trigger,
+                (samples.count, samples.stamped),
+            ),
             source: source.profile.source().clone(),
             region: device.region_id.clone(),
             device: device.id.clone(),
@@ -71,7 +85,9 @@ impl Context<'_> {
                 .iter()
                 .zip(&samples.metrics)
                 .filter(|(_, gauge)| gauge.count > 0)
-                .map(|(metric, gauge)| self.metric_result(metric.metric, gauge, metric.aggregates, None))
+                .map(|(metric, gauge)| {
+                    self.metric_result(metric.metric, gauge, metric.aggregates, None)
+                })
                 .collect(),
         }
     }
@@ -88,7 +104,14 @@ impl Context<'_> {
     ) -> RegionResult {
         let (end, window) = key;
         RegionResult {
-            firing: self.firing(window, pane.start, end, revision, trigger, (samples.count, samples.stamped)),
+            firing: self.firing(
+                window,
+                pane.start,
+                end,
+                revision,
+                trigger,
+                (samples.count, samples.stamped),
+            ),
             region: region.0.clone(),
             reporting: samples.reporting,
             devices: u32::try_from(region.1).unwrap_or(u32::MAX),
@@ -125,7 +148,13 @@ impl Context<'_> {
         }
     }
 
-    fn metric_result(&self, metric: usize, gauge: &Gauge, asked: Aggregates, sum_of_means: Option<f64>) -> MetricResult {
+    fn metric_result(
+        &self,
+        metric: usize,
+        gauge: &Gauge,
+        asked: Aggregates,
+        sum_of_means: Option<f64>,
+    ) -> MetricResult {
         let spec = &self.settings.metrics[metric];
         MetricResult {
             metric: spec.name.clone(),

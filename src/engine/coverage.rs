@@ -59,10 +59,12 @@ impl Slots {
             run = if bits >> slot & 1 == 1 { 0 } else { run + 1 };
             longest = longest.max(run);
         }
-        Span(i64::try_from(i128::from(longest) * i128::from(self.size) / i128::from(self.count)).unwrap_or(i64::MAX))
+        Span(
+            i64::try_from(i128::from(longest) * i128::from(self.size) / i128::from(self.count))
+                .unwrap_or(i64::MAX),
+        )
     }
 }
-
 
 #[cfg(test)]
 mod tests {
@@ -89,10 +91,14 @@ mod tests {
     fn hours_merge_into_a_day() {
         let day = Slots::new(Span::from_hours(24), None);
         let hour = Slots::new(HOUR, None);
-        let bits = (0..24).filter(|&h| h != 7).fold(0, |bits, h| {
-            bits | day.widen(u64::MAX >> 4, hour, Span::from_hours(h))
-        });
-        assert_eq!(day.largest_gap(bits), Span::from_mins(48), "of 7:00 to 8:00, 6:48 to 7:12 is one slot");
+        let bits = (0..24)
+            .filter(|&h| h != 7)
+            .fold(0, |bits, h| bits | day.widen(u64::MAX >> 4, hour, Span::from_hours(h)));
+        assert_eq!(
+            day.largest_gap(bits),
+            Span::from_mins(48),
+            "of 7:00 to 8:00, 6:48 to 7:12 is one slot"
+        );
         assert_eq!(day.widen(0, hour, HOUR), 0);
     }
 

@@ -80,9 +80,7 @@ impl Deadlines {
         let silence = self.silence.peek().map(|Reverse(entry)| *entry).filter(|e| e.0 <= duration);
         let clock = self.clock.peek().map(|Reverse(entry)| *entry).filter(|e| e.0 <= stamp);
         let silence_first = match (silence, clock) {
-            (Some((at, _)), Some((then, _))) => {
-                duration - at >= stamp - then
-            }
+            (Some((at, _)), Some((then, _))) => duration - at >= stamp - then,
             (silence, _) => silence.is_some(),
         };
         if silence_first {

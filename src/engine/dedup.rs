@@ -261,7 +261,9 @@ impl Dedup {
         let new: Vec<u64> = log.kept.iter().skip(had).copied().collect();
         match memory {
             Memory::Seen => self.seen.extend(new),
-            Memory::Unsettled => new.into_iter().for_each(|n| *self.unsettled.entry(n).or_default() += 1),
+            Memory::Unsettled => {
+                new.into_iter().for_each(|n| *self.unsettled.entry(n).or_default() += 1)
+            }
         }
     }
 }
@@ -281,7 +283,10 @@ mod tests {
         assert_ne!(one, of.fingerprint("a/b", "", b"m{}", Some(DeviceTime(1))));
         assert_ne!(one, of.fingerprint("a/b", "m", b"{}", Some(DeviceTime(2))));
         assert_ne!(one, of.fingerprint("a/b", "m", b"{}", None));
-        assert_ne!(one, Recogniser::new(Generation(8)).fingerprint("a/b", "m", b"{}", Some(DeviceTime(1))));
+        assert_ne!(
+            one,
+            Recogniser::new(Generation(8)).fingerprint("a/b", "m", b"{}", Some(DeviceTime(1)))
+        );
     }
 
     #[test]

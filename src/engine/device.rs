@@ -124,7 +124,13 @@ impl Device {
     }
 
     /// Finds or opens a base window, and with it its multiples.
-    fn open(&mut self, cx: &Context<'_>, window: usize, start: EventTime, region: &mut Region) -> Option<usize> {
+    fn open(
+        &mut self,
+        cx: &Context<'_>,
+        window: usize,
+        start: EventTime,
+        region: &mut Region,
+    ) -> Option<usize> {
         let spec = &cx.settings.windows[window];
         let key = (spec.end_of(start), window);
         match self.find(key) {
@@ -302,7 +308,8 @@ impl Device {
         if self.is_base(cx, pane) {
             for index in 0..self.panes.len() {
                 if !self.is_base(cx, &self.panes[index]) && self.panes[index].holds(pane) {
-                    let mut samples = std::mem::replace(&mut self.panes[index].samples, Samples::none(0));
+                    let mut samples =
+                        std::mem::replace(&mut self.panes[index].samples, Samples::none(0));
                     merge_part(cx, self, &mut samples, &self.panes[index], pane);
                     self.panes[index].samples = samples;
                     self.panes[index].dirty = true;
@@ -329,15 +336,16 @@ impl Device {
         }
     }
 
-    /// Tells the revisions that are due at `stamp`.
-    pub fn revise(&mut self, cx: &Context<'_>, w: EventTime, out: &mut Effects) {
+    /// Tells the revisions that are due; says whether there were any.
+    pub fn revise(&mut self, cx: &Context<'_>, w: EventTime, out: &mut Effects) -> bool {
         let trigger = Trigger { cause: Cause::Element, watermark: Some(w) };
-        for index in 0..self.panes.len() {
-            if self.panes[index].emission.due().is_some_and(|due| due <= cx.stamp) {
-                self.fire(cx, index, trigger, out);
-            }
+        let is_due = |pane: &Pane| pane.emission.due().is_some_and(|due| due <= cx.stamp);
+        let due: Vec<usize> = (0..self.panes.len()).filter(|i| is_due(&self.panes[*i])).collect();
+        for index in &due {
+            self.fire(cx, *index, trigger, out);
         }
         self.find_next();
+        !due.is_empty()
     }
 
     /// When the clock alone brings the next thing to do.

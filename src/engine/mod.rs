@@ -127,13 +127,21 @@ impl Engine {
         engine
     }
 
-    fn without_regions(settings: Settings, generation: Generation, created: ArrivalTime) -> Self {
+    fn without_regions(
+        mut settings: Settings,
+        generation: Generation,
+        created: ArrivalTime,
+    ) -> Self {
         let combine = match settings.scope {
             Scope::Region(combine) => combine,
             Scope::Device => Combine::Split,
         };
+        let region_aggregates = region_aggregates(&settings);
+        for metric in settings.sources.iter_mut().flat_map(|source| &mut source.metrics) {
+            metric.kept = metric.aggregates.or(region_aggregates[metric.metric]);
+        }
         Self {
-            region_aggregates: region_aggregates(&settings),
+            region_aggregates,
             generation,
             created,
             clock: ClockQuality::Unsynchronised,
@@ -345,7 +353,13 @@ impl Engine {
     }
 
     /// Retained, duplicate, time, in this order (SPEC 11). `None`: it is in its column already.
-    fn judge(&mut self, index: usize, item: Item<'_>, message: &Message<'_>, out: &mut Effects) -> Option<Judged> {
+    fn judge(
+        &mut self,
+        index: usize,
+        item: Item<'_>,
+        message: &Message<'_>,
+        out: &mut Effects,
+    ) -> Option<Judged> {
         if item.idle {
             self.books.valueless += 1;
             self.on_idle_marker(item.region, out);
@@ -636,12 +650,8 @@ impl Engine {
 fn region_aggregates(settings: &Settings) -> Vec<Aggregates> {
     let mut asked = vec![Aggregates::default(); settings.metrics.len()];
     for metric in settings.sources.iter().flat_map(|source| &source.metrics) {
-        let (all, one) = (&mut asked[metric.metric], metric.aggregates);
-        all.sum |= one.sum;
-        all.mean |= one.mean;
-        all.min |= one.min;
-        all.max |= one.max;
-        all.deviation |= one.deviation;
+        let told = Aggregates { first: false, last: false, ..metric.aggregates };
+        asked[metric.metric] = asked[metric.metric].or(told);
     }
     asked
 }

@@ -36,14 +36,20 @@ impl Samples {
     }
 
     /// Adds one record: a value or none per metric, and the bit of its slot.
-    pub fn add(&mut self, values: &[Option<f64>], at: EventTime, slot: u64, asked: &[SourceMetric]) {
+    pub fn add(
+        &mut self,
+        values: &[Option<f64>],
+        at: EventTime,
+        slot: u64,
+        asked: &[SourceMetric],
+    ) {
         self.count = self.count.saturating_add(1);
         self.first = self.first.min(at);
         self.last = self.last.max(at);
         self.slots |= slot;
         for ((gauge, value), metric) in self.metrics.iter_mut().zip(values).zip(asked) {
             if let Some(value) = value {
-                gauge.add(*value, at, metric.aggregates);
+                gauge.add(*value, at, metric.kept);
             }
         }
     }

@@ -76,23 +76,28 @@ impl Engine {
 
     /// What the clock does to a device: an idle one's watermark follows it, revisions come due.
     fn follow_clock(&mut self, index: usize, out: &mut Effects) {
+        let mut changed = false;
         let (cx, device, region) = self.parts(index);
         if device.activity == Activity::Idle
             && device.generator.watermark() != EventTime::MIN
             && bounded(cx.stamp.stamped(), device.policy.lateness) >= device.generator.watermark()
         {
             device.activity = Activity::Following;
+            changed = true;
             region.follow(device.member, device.policy.lateness);
         }
         let w = device.watermark(cx.stamp);
         if device.activity == Activity::Following && w >= device.next {
             let trigger = Trigger { cause: Cause::Idle, watermark: Some(w) };
             device.settle(&cx, w, trigger, region, out);
+            changed = true;
         }
-        let w = if self.in_device_scope() { w } else { self.partitions.combined() };
+        let w = self.closing_watermark(index);
         let (cx, device, _) = self.parts(index);
-        device.revise(&cx, w, out);
-        self.mark(index);
+        changed |= device.revise(&cx, w, out);
+        if changed {
+            self.mark(index);
+        }
         self.arm_device(index);
         if self.in_device_scope() {
             let region = self.devices[index].region;
@@ -149,8 +154,13 @@ impl Engine {
 
     fn raise_device(&mut self, index: usize, to: EventTime, cause: Cause, out: &mut Effects) {
         let (cx, device, region) = self.parts(index);
-        if !device.generator.raise(to) {
-            return;
+        let clock = device.watermark(cx.stamp);
+        if !device.generator.raise(to) || to <= clock {
+            return; // the clock has brought a silent device, of which something retained came, further already
+        }
+        if device.activity == Activity::Following {
+            device.activity = Activity::Idle;
+            region.unfollow(device.policy.lateness);
         }
         if to >= device.next {
             device.settle(&cx, to, Trigger { cause, watermark: Some(to) }, region, out);
@@ -162,6 +172,9 @@ impl Engine {
         self.tell_holds(region, &changes, out);
         if moved {
             self.settle_region(region, cause, out);
+        }
+        if self.devices[index].activity == Activity::Idle {
+            self.arm_device(index);
         }
     }
 
@@ -249,7 +262,8 @@ impl Engine {
         for &index in due {
             let device = &self.devices[index];
             let fires = (0..device.panes.len()).filter(|pane| device.fires_at(*pane, w));
-            firing.extend(fires.map(|pane| (device.panes[pane].end, device.id.clone(), index, pane)));
+            firing
+                .extend(fires.map(|pane| (device.panes[pane].end, device.id.clone(), index, pane)));
         }
         firing.sort();
         for (_, _, index, pane) in firing {
@@ -295,11 +309,21 @@ impl Engine {
     }
 
     fn region_closing(&self, region: usize) -> EventTime {
-        if self.in_device_scope() { self.regions[region].watermark() } else { self.partitions.combined() }
+        if self.in_device_scope() {
+            self.regions[region].watermark()
+        } else {
+            self.partitions.combined()
+        }
     }
 
     /// Roll-ups fire up to `w`, due revisions are told, what all devices are past becomes final.
-    fn settle_region_at(&mut self, index: usize, w: EventTime, trigger: Trigger, out: &mut Effects) {
+    fn settle_region_at(
+        &mut self,
+        index: usize,
+        w: EventTime,
+        trigger: Trigger,
+        out: &mut Effects,
+    ) {
         let stamp = self.listening.stamp();
         let complete = if self.in_device_scope() { self.regions[index].complete() } else { w };
         let complete = if trigger.watermark.is_none() { EventTime::MAX } else { complete };
@@ -345,7 +369,12 @@ impl Engine {
     }
 
     /// All samples of a region's roll-up: those of final windows, and those of the devices' open ones.
-    fn region_samples(&self, index: usize, key: (EventTime, usize), pane: &RegionPane) -> RegionSamples {
+    fn region_samples(
+        &self,
+        index: usize,
+        key: (EventTime, usize),
+        pane: &RegionPane,
+    ) -> RegionSamples {
         let cx = self.context();
         let mut samples = pane.settled.clone();
         for &member in &self.regions[index].members {
@@ -359,7 +388,8 @@ impl Engine {
 
     pub(super) fn arm_device(&mut self, index: usize) {
         let device = &mut self.devices[index];
-        if let Some(at) = device.next_on_clock().filter(|_| self.settings.clock == super::ClockRules::Applied)
+        if let Some(at) =
+            device.next_on_clock().filter(|_| self.settings.clock == super::ClockRules::Applied)
             && device.armed.is_none_or(|armed| at < armed)
         {
             device.armed = Some(at);

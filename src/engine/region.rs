@@ -203,11 +203,7 @@ impl Region {
             return None;
         }
         self.next = self.next.min(last_inside(end));
-        Some(
-            self.panes
-                .entry((end, window))
-                .or_insert_with(|| RegionPane::new(start, metrics)),
-        )
+        Some(self.panes.entry((end, window)).or_insert_with(|| RegionPane::new(start, metrics)))
     }
 
     /// Whether `w` is a watermark at which something is to be done.

@@ -23,13 +23,17 @@ use crate::time::{ArrivalTime, EventTime, Span};
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RestoreError {
     /// It was written by another version.
-    #[error("the store has records of version {0}, this is version {VERSION}: install the version that wrote it, or move the store aside")]
+    #[error(
+        "the store has records of version {0}, this is version {VERSION}: install the version that wrote it, or move the store aside"
+    )]
     Version(u8),
     /// A record cannot be read.
     #[error("the record with key {0:02x?} of the store cannot be read")]
     Damaged(Vec<u8>),
     /// The configuration lacks what open windows need.
-    #[error("the store holds open windows of {0}, which the configuration no longer has as it was: bring it back until they are closed, or move the store aside")]
+    #[error(
+        "the store holds open windows of {0}, which the configuration no longer has as it was: bring it back until they are closed, or move the store aside"
+    )]
     Changed(String),
 }
 
@@ -79,6 +83,9 @@ impl Layout {
         for _ in 0..r.small::<usize>()? {
             let (name, base) = (r.text()?, r.small::<usize>()?);
             let metrics = (0..r.small::<usize>()?).map(|_| r.small()).collect::<Option<_>>()?;
+            for _ in 0..r.small::<usize>()? {
+                r.small::<usize>()?; // multiples are matched pane by pane
+            }
             let base = read.windows.get(base)?.1;
             let now = settings.sources.iter().position(|source| {
                 source.profile.source().as_str() == name && Some(source.base) == base
@@ -211,7 +218,8 @@ impl Restorer {
 
     fn take_segment(&mut self, memory: Memory, rest: &[u8], value: &[u8]) -> Option<()> {
         let start = u64::from_be_bytes(rest.try_into().ok()?);
-        let numbers = value.chunks_exact(8).map(|n| u64::from_le_bytes(n.try_into().expect("8 bytes")));
+        let numbers =
+            value.chunks_exact(8).map(|n| u64::from_le_bytes(n.try_into().expect("8 bytes")));
         let first = self.beginnings[usize::from(memory == Memory::Unsettled)];
         self.engine.dedup.restore(memory, first, start, &numbers.collect::<Vec<_>>());
         Some(())

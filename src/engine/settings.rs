@@ -79,8 +79,18 @@ pub struct SourceSettings {
 pub struct SourceMetric {
     /// Index into [`Settings::metrics`].
     pub metric: usize,
-    /// What to aggregate.
+    /// What a device's window tells.
     pub aggregates: Aggregates,
+    /// What is kept of it: more than `aggregates` where another source has the same metric and their regions tell
+    /// both. The engine widens it.
+    pub kept: Aggregates,
+}
+
+impl SourceMetric {
+    /// A metric of which `aggregates` are told.
+    pub fn new(metric: usize, aggregates: Aggregates) -> Self {
+        Self { metric, aggregates, kept: aggregates }
+    }
 }
 
 /// Which aggregates a metric is asked for. The count is always kept.
@@ -94,6 +104,22 @@ pub struct Aggregates {
     pub first: bool,
     pub last: bool,
     pub deviation: bool,
+}
+
+impl Aggregates {
+    /// What either asks for.
+    #[must_use]
+    pub fn or(self, other: Self) -> Self {
+        Self {
+            sum: self.sum | other.sum,
+            mean: self.mean | other.mean,
+            min: self.min | other.min,
+            max: self.max | other.max,
+            first: self.first | other.first,
+            last: self.last | other.last,
+            deviation: self.deviation | other.deviation,
+        }
+    }
 }
 
 /// A tumbling window, aligned to `offset` after the epoch.

@@ -16,6 +16,7 @@
 
 use std::collections::BTreeSet;
 
+use crate::engine::Engine;
 use crate::engine::aggregate::Gauge;
 use crate::engine::checkpoint::Checkpoint;
 use crate::engine::codec::{Reader, Writer};
@@ -26,7 +27,6 @@ use crate::engine::pane::{Pane, Samples};
 use crate::engine::region::{Region, RegionPane, RegionSamples};
 use crate::engine::settings::{Aggregates, Settings, SourceMetric};
 use crate::engine::side_output::RateLimit;
-use crate::engine::Engine;
 use crate::time::{ArrivalTime, ClockQuality, EventTime, Span};
 
 /// Version of the records. A store with another one is refused.
@@ -231,6 +231,10 @@ pub(super) fn layout(settings: &Settings) -> Vec<u8> {
         source.metrics.iter().for_each(|metric| {
             w.unsigned(metric.metric as u64);
         });
+        w.unsigned(source.multiples.len() as u64);
+        source.multiples.iter().for_each(|window| {
+            w.unsigned(*window as u64);
+        });
     }
     w.0
 }
@@ -248,7 +252,9 @@ fn region_record(region: &Region, partition: &crate::engine::partition::Partitio
     w.text(region.id.as_str());
     w.signed(region.watermark().0).signed(region.complete().0).signed(region.published.0);
     w.signed(partition.generator.highest().0).signed(partition.generator.watermark().0);
-    w.u8(u8::from(partition.idle) | u8::from(partition.behind) << 1 | u8::from(region.watched) << 2);
+    w.u8(u8::from(partition.idle)
+        | u8::from(partition.behind) << 1
+        | u8::from(region.watched) << 2);
     w.signed(region.heard.0);
     w.0
 }
@@ -277,7 +283,13 @@ pub(super) fn read_region_record(value: &[u8]) -> Option<RegionRecord<'_>> {
         idle: flags & 1 != 0,
         behind: flags & 2 != 0,
     };
-    Some(RegionRecord { name, watermarks, partition, watched: flags & 4 != 0, heard: Span(r.signed()?) })
+    Some(RegionRecord {
+        name,
+        watermarks,
+        partition,
+        watched: flags & 4 != 0,
+        heard: Span(r.signed()?),
+    })
 }
 
 fn identity_record(device: &Device) -> Vec<u8> {
@@ -402,7 +414,7 @@ fn pane_record(pane: &Pane, metrics: &[SourceMetric]) -> Vec<u8> {
         w.signed(samples.last.0.wrapping_sub(pane.start.0));
         w.unsigned(samples.metrics.len() as u64);
         for (gauge, metric) in samples.metrics.iter().zip(metrics) {
-            write_gauge(&mut w, gauge, pane.start, metric.aggregates);
+            write_gauge(&mut w, gauge, pane.start, metric.kept);
         }
     }
     w.0

@@ -71,7 +71,10 @@ mod tests {
         for unset in [0, 5_000, i64::MIN, 946_684_800_000, Policy::default().not_before.0 - 1] {
             assert_eq!(at(unset), Verdict::Stamped(EventTime(NOON)), "{unset}");
         }
-        assert_eq!(judge(Stamp::Unusable, Some(ArrivalTime(NOON)), &Policy::default()), Verdict::Stamped(EventTime(NOON)));
+        assert_eq!(
+            judge(Stamp::Unusable, Some(ArrivalTime(NOON)), &Policy::default()),
+            Verdict::Stamped(EventTime(NOON))
+        );
     }
 
     #[test]

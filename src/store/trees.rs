@@ -22,8 +22,8 @@ use ::sled::transaction::{TransactionError, Transactional, TransactionalTree};
 use ::sled::{Db, IVec, Tree};
 
 use super::error::StoreError;
-use crate::phase::{Phase, reach};
 use super::keys;
+use crate::phase::{Phase, reach};
 
 /// Bytes of pages that sled keeps in memory.
 const CACHE: u64 = 8 * 1024 * 1024;

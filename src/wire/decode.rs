@@ -250,7 +250,7 @@ impl Profile {
         let ids = (fields.get(&self.device).id(), fields.get(&self.region).id());
         let (device, region) = match ids {
             (Ok(device), Ok(region)) => (device, region),
-            (Err(_), Ok(region)) if idle => (Cow::Borrowed(""), region), // it speaks of its partition
+            (Err(_), Ok(region)) if idle => ("".into(), region), // it speaks of its partition
             _ => return found.refuse(),
         };
         let entry = Entry {
