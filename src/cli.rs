@@ -87,8 +87,9 @@ struct Failure {
 }
 
 impl Failure {
-    fn new(code: u8, message: impl ToString) -> Self {
-        Self { message: message.to_string(), code }
+    fn new(code: u8, message: impl std::fmt::Display) -> Self {
+        let message = message.to_string();
+        Self { message, code }
     }
 }
 

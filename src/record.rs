@@ -41,7 +41,7 @@ pub async fn record(
             }
             IngressEvent::Up { .. } => info!("connected"),
             IngressEvent::Refused { filters } => {
-                warn!(?filters, "the broker refused to subscribe us")
+                warn!(?filters, "the broker refused to subscribe us");
             }
             IngressEvent::Down { .. } | IngressEvent::CaughtUp | IngressEvent::AcksSettled => {}
         }

@@ -261,9 +261,9 @@ impl Dedup {
         let new: Vec<u64> = log.kept.iter().skip(had).copied().collect();
         match memory {
             Memory::Seen => self.seen.extend(new),
-            Memory::Unsettled => {
-                new.into_iter().for_each(|n| *self.unsettled.entry(n).or_default() += 1)
-            }
+            Memory::Unsettled => new.into_iter().for_each(|n| {
+                *self.unsettled.entry(n).or_default() += 1;
+            }),
         }
     }
 }

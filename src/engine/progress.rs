@@ -341,8 +341,11 @@ impl Engine {
             }
         }
         let region = &mut self.regions[index];
-        let closed = panes.extract_if(.., |(end, _), _| final_at(*end, lateness) <= complete);
-        region.closed.extend(closed.map(|(key, _)| key));
+        panes.retain(|key, _| {
+            let open = final_at(key.0, lateness) > complete;
+            region.closed.extend((!open).then_some(*key));
+            open
+        });
         region.panes = panes;
         region.find_next();
         self.books.region_missed += std::mem::take(&mut region.missed);
