@@ -602,6 +602,14 @@ mod tests {
     }
 
     #[test]
+    fn infinity_is_null_wherever_a_watermark_is_told() {
+        let infinite = |output| assert_eq!(body(&output)["watermark"], Value::Null);
+        let firing = Firing { watermark: Some(EventTime::MAX), ..firing() };
+        infinite(Output::Window(WindowResult { firing, ..window() }));
+        infinite(Output::Late(LateRecord { watermark: EventTime::MAX, ..late() }));
+    }
+
+    #[test]
     fn a_region_says_how_many_devices_it_is_made_of() {
         let body = body(&Output::Region(region()));
         assert_eq!((&body["reporting"], &body["devices"]), (&json!(2), &json!(3)));
