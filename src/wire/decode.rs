@@ -404,12 +404,10 @@ mod tests {
     fn read(spec: ProfileSpec, topic: Option<&str>, payload: &str) -> Read {
         let profile = Profile::new(spec).unwrap();
         let mut scratch = Scratch::default();
-        // What an earlier message left behind must not show.
-        profile.decode(
-            None,
-            br#"{"device":"x","region":"y","ts":1,"power":1,"voltage":true}"#,
-            &mut scratch,
-        );
+        // What earlier messages left behind must not show.
+        let full = br#"{"device":"x","region":"y","ts":1,"power":1,"voltage":true}"#;
+        profile.decode(None, full, &mut scratch);
+        profile.decode(None, b"[1]", &mut scratch);
         let decoded = profile.decode(topic, payload.as_bytes(), &mut scratch);
         let item = |index| owned(scratch.item(index, payload.as_bytes()));
         Read {
@@ -713,6 +711,16 @@ mod tests {
         let item =
             one(meter(), r#"{"device":"a","device":"b","region":"r","power":1,"power":null}"#);
         assert_eq!((item.key.1.as_str(), item.values[0]), ("b", None));
+    }
+
+    #[test]
+    fn a_scratch_does_not_grow_with_the_number_of_messages() {
+        let profile = Profile::new(meter()).unwrap();
+        let mut scratch = Scratch::default();
+        for _ in 0..100 {
+            profile.decode(None, br#"{"device":"m-1","region":"r"}"#, &mut scratch);
+        }
+        assert_eq!(scratch.found.names, "m-1r");
     }
 
     #[test]

@@ -602,6 +602,14 @@ mod tests {
     }
 
     #[test]
+    fn infinity_is_null_wherever_a_watermark_is_told() {
+        let infinite = |output| assert_eq!(body(&output)["watermark"], Value::Null);
+        let firing = Firing { watermark: Some(EventTime::MAX), ..firing() };
+        infinite(Output::Window(WindowResult { firing, ..window() }));
+        infinite(Output::Late(LateRecord { watermark: EventTime::MAX, ..late() }));
+    }
+
+    #[test]
     fn a_region_says_how_many_devices_it_is_made_of() {
         let body = body(&Output::Region(region()));
         assert_eq!((&body["reporting"], &body["devices"]), (&json!(2), &json!(3)));
@@ -774,6 +782,46 @@ mod tests {
         assert!(
             encode_line(&alert(), &identity, None).starts_with(r#"{"type":"alert","line":null,"#)
         );
+    }
+
+    #[test]
+    fn the_contract_shows_these_messages_and_names_every_field() {
+        const CONTRACT: &str = include_str!("../../docs/wire.md");
+        let plain = [
+            Output::Window(window()),
+            Output::Region(region()),
+            Output::Late(late()),
+            Output::Refused(refused(Reason::Syntax)),
+            watermark(None),
+            alert(),
+        ];
+        for output in &plain {
+            let text = String::from_utf8(encode(output, &identity()).payload).unwrap();
+            assert!(CONTRACT.contains(&format!("```json\n{text}\n```")), "{text}");
+        }
+        let firing = Firing { stamped: 1, partial: true, ..firing() };
+        let metric =
+            MetricResult { first: Some(1.0), last: Some(2.0), deviation: Some(0.5), ..metric() };
+        let all = Refused {
+            key: Some(("north".into(), "m".into())),
+            device_time: Some(7),
+            digest: Some([0; 32]),
+            withheld: 1,
+            ..refused(Reason::Future)
+        };
+        let full = [
+            Output::Window(WindowResult { firing, metrics: vec![metric], ..window() }),
+            Output::Refused(all),
+        ];
+        for output in plain.iter().chain(&full) {
+            let line: Value =
+                serde_json::from_str(&encode_line(output, &identity(), Some(7))).unwrap();
+            let metric = line.pointer("/metrics/power").and_then(Value::as_object);
+            for field in line.as_object().into_iter().chain(metric).flat_map(|fields| fields.keys())
+            {
+                assert!(CONTRACT.contains(&format!("`{field}`")), "{field}");
+            }
+        }
     }
 
     proptest! {

@@ -341,6 +341,11 @@ mod tests {
     }
 
     #[test]
+    fn an_escaped_tilde_does_not_begin_another_escape() {
+        assert_eq!(found(&["/a~01"], r#"{"a~1":1,"a/":2}"#), ["1"]);
+    }
+
+    #[test]
     fn the_last_of_equal_keys_counts_with_all_that_is_below_it() {
         assert_eq!(found(&["/a"], r#"{"a":1,"a":2}"#), ["2"]);
         assert_eq!(found(&["/a/b", "/a/c"], r#"{"a":{"b":1},"a":{"c":2}}"#), ["", "2"]);

@@ -4,7 +4,8 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::ids::SourceId;
-use crate::wire::pointer::{self, PointerError, Pointers};
+pub use crate::wire::pointer::PointerError;
+use crate::wire::pointer::{self, Pointers};
 use crate::wire::scalar::Scalar;
 use crate::wire::topic::{Filter, FilterError, Template, TemplateError};
 

@@ -130,6 +130,7 @@ mod tests {
     #[test]
     fn json_is_embedded_as_it_was_written() {
         assert_eq!(json(br#" {"a":1.50,"a":null} "#), r#"{"record":{"a":1.50,"a":null}}"#);
+        assert_eq!(json(b"[1,\n2]"), r#"{"record":[1, 2]}"#);
         assert_eq!(json(b"{\r\n\"a\":\n1}"), r#"{"record":{  "a": 1}}"#);
         let deep = "[".repeat(32) + &"]".repeat(32);
         assert_eq!(json(deep.as_bytes()), format!(r#"{{"record":{deep}}}"#));

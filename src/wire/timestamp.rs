@@ -248,6 +248,7 @@ mod tests {
         assert_eq!(millis("9223372036854775808"), None);
         assert_eq!(millis("-9223372036854775808.1"), None);
         assert_eq!(s("9223372036854775.808"), None);
+        assert_eq!(s("999999999999999999"), None);
         assert_eq!(millis("1e400"), None);
         assert_eq!(millis("99999999999999999999999999999999999999999"), None);
         assert_eq!(s("1e9223372036854775807"), None);
