@@ -15,8 +15,8 @@ use std::path::{Path, PathBuf};
 /// What the names of environment variables begin with; `__` separates the keys, `_` stands for `-`.
 pub const ENVIRONMENT_PREFIX: &str = "TIDEGATE_";
 
-/// Variables that begin with the prefix but belong to the command line.
-const NOT_CONFIGURATION: [&str; 2] = ["TIDEGATE_CONFIG", "TIDEGATE_LOG"];
+/// Variables that begin with the prefix but belong to the command line, or to tests (`phase`).
+const NOT_CONFIGURATION: [&str; 3] = ["TIDEGATE_CONFIG", "TIDEGATE_LOG", "TIDEGATE_HOLD_AT"];
 
 /// More mistakes than anybody reads at once.
 const MOST_FINDINGS: usize = 100;

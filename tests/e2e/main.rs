@@ -1,0 +1,21 @@
+//! Device topics in, right hours out: the real binary between two real mosquittos.
+//!
+//! Event time is decoupled from arrival, so hours of data of a fleet are published in seconds. What comes out upstream
+//! is compared with what a naive reference makes of the same messages (`reference`), whatever happened in between.
+//! `TIDEGATE_LONG=1` kills more often.
+
+#![allow(clippy::disallowed_methods, reason = "tests have deadlines of their own")]
+#![allow(missing_docs, unreachable_pub, reason = "tests are sentences")]
+
+mod agent;
+mod bad_input;
+mod central;
+mod fleet;
+mod kills;
+mod outages;
+mod reference;
+mod setup;
+mod starts;
+#[path = "../support/mod.rs"]
+mod support;
+mod whole_run;
