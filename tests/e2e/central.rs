@@ -116,7 +116,8 @@ impl Drop for Central {
 
 impl Arrived {
     fn take(&mut self, topic: String, payload: &[u8]) {
-        let Some((_, topic)) = topic.split_once('/').and_then(|(_, rest)| rest.split_once('/')) else {
+        let Some((_, topic)) = topic.split_once('/').and_then(|(_, rest)| rest.split_once('/'))
+        else {
             return;
         };
         if topic.starts_with("client") {
