@@ -5,6 +5,7 @@ pub mod encode;
 mod pointer;
 pub mod profile;
 mod record;
+pub mod reference;
 mod scalar;
 pub mod timestamp;
 pub mod topic;
