@@ -2,6 +2,7 @@
 //!
 //! Children are this executable again, told by environment variables what to be.
 
+#![cfg(feature = "shell")]
 #![allow(clippy::unwrap_used, reason = "a test fails by it")]
 
 use std::collections::BTreeMap;
@@ -163,7 +164,7 @@ fn nothing_acknowledged_is_lost_and_no_batch_is_halved_by_kill_9() {
             while process.lines.recv_timeout(DEADLINE).expect("it opens") != "opening" {}
             0
         } else {
-            (1..random.u32(1..40)).for_each(|_| drop(process.next_committed()));
+            (1..random.u32(1..40)).for_each(|_| _ = process.next_committed());
             process.next_committed()
         };
         // A random moment of what it does next; it goes on meanwhile.
