@@ -2,6 +2,7 @@
 //!
 //! Children are this executable again, told by environment variables what to be.
 
+#![cfg(feature = "shell")]
 #![allow(clippy::unwrap_used, reason = "a test fails by it")]
 
 use std::collections::BTreeMap;
@@ -47,7 +48,7 @@ fn batch(count: u64) -> Batch {
     let payload = bytes.repeat(1 + 300 * (count as usize % 7));
     let entry = Entry { topic: "t".into(), payload, class: Class::Window, supersedes: None };
     Batch {
-        state: Checkpoint { changes, ..Checkpoint::default() },
+        state: Checkpoint { changes },
         append: vec![(OutboxSeq(count), entry)],
         delete: count.checked_sub(10).map(OutboxSeq).into_iter().collect(),
     }
@@ -163,9 +164,7 @@ fn nothing_acknowledged_is_lost_and_no_batch_is_halved_by_kill_9() {
             while process.lines.recv_timeout(DEADLINE).expect("it opens") != "opening" {}
             0
         } else {
-            (1..random.u32(1..40)).for_each(|_| {
-                process.next_committed();
-            });
+            (1..random.u32(1..40)).for_each(|_| _ = process.next_committed());
             process.next_committed()
         };
         // A random moment of what it does next; it goes on meanwhile.

@@ -1,8 +1,8 @@
 //! A store that cannot be opened: repaired, or moved aside and rebuilt.
 //!
-//! 1. From its log alone, without sled's snapshots, which only shorten the replay of the log, and its
-//!    `conf`, which says what we know. A torn one of these is the usual reason for a store that does
-//!    not open. Nothing is lost.
+//! 1. From its log alone, without sled's snapshots, which only shorten the replay of the log, and
+//!    without its `conf`, which says what we know. A torn one of these is the usual reason for a
+//!    store that does not open. Nothing is lost.
 //! 2. Otherwise a new store is built next to the damaged one (`<path>.rebuilding`), with all that
 //!    can still be read of the old one. When it is whole and durable, the old one is moved to
 //!    `<path>.broken-<n>` and the new one into its place.
@@ -10,11 +10,12 @@
 //! A crash at any point leaves the damaged store in place, or the rebuilt one complete: an
 //! interrupted rebuild is thrown away, unless the old store had been moved already.
 //!
-//! Not every damage shows. sled takes a log that is spoilt in its middle (by the medium; a crash does
-//! not do this) for one that ends there, and the store goes back to an earlier commit.
+//! Not every damage shows. sled takes a log that is spoilt in its middle (by the medium; a crash
+//! does not do this) for one that ends there, and the store goes back to an earlier commit.
 //!
-//! What is carried over is what the pages that are left hold. It need not be the state of one moment,
-//! so the new store has a new generation: nothing it says contradicts what the old one said.
+//! What is carried over is what the pages that are left hold. It need not be the state of one
+//! moment, so the new store has a new generation: nothing it says contradicts what the old one
+//! said.
 
 use std::fs;
 use std::io;

@@ -98,8 +98,8 @@ impl SledStore {
         }
     }
 
-    /// Leaves a mark beside the database that it has contents: sled takes a file of zeros, or one cut
-    /// to nothing, for a new database.
+    /// Leaves a mark beside the database that it has contents: sled takes a file of zeros, or one
+    /// cut to nothing, for a new database.
     fn mark(&self) -> Result<(), StoreError> {
         let mark = self.path().join(MARK);
         let written = mark.try_exists().and_then(|exists| match exists {
