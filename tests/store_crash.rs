@@ -48,7 +48,7 @@ fn batch(count: u64) -> Batch {
     let payload = bytes.repeat(1 + 300 * (count as usize % 7));
     let entry = Entry { topic: "t".into(), payload, class: Class::Window, supersedes: None };
     Batch {
-        state: Checkpoint { changes },
+        state: Checkpoint { changes, ..Checkpoint::default() },
         append: vec![(OutboxSeq(count), entry)],
         delete: count.checked_sub(10).map(OutboxSeq).into_iter().collect(),
     }

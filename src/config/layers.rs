@@ -65,7 +65,7 @@ impl Layers {
 
     /// One layer, from text.
     pub(super) fn of_text(name: &str, toml: &str) -> Result<Self, ConfigErrors> {
-        Ok(Self { files: vec![Text::parse(name, toml.to_owned())?], variables: Vec::new() })
+        Ok(Self { files: vec![Text::parse(name, toml)?], variables: Vec::new() })
     }
 
     /// The layers as one, in its types; or every mistake of shape.
@@ -181,7 +181,7 @@ fn read_file(path: &Path) -> Result<Text, Finding> {
         value: None,
         message: format!("cannot be read: {error}"),
     })?;
-    Text::parse(&name, toml)
+    Text::parse(&name, &toml)
 }
 
 fn is_ours(name: &str) -> bool {

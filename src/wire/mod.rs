@@ -2,7 +2,7 @@
 
 pub mod decode;
 pub mod encode;
-mod pointer;
+pub mod pointer;
 pub mod profile;
 mod record;
 pub mod reference;
