@@ -223,7 +223,7 @@ impl<'a> Session<'a> {
                 self.handle(Input::Ingress(input::Ingress::Up), now);
             }
             IngressEvent::CaughtUp => {
-                debug!("caught up");
+                info!("caught up with what the broker had queued");
                 self.caught_up = true;
                 self.handle(Input::Ingress(input::Ingress::CaughtUp), now);
             }
@@ -294,6 +294,7 @@ impl<'a> Session<'a> {
         let mark = state.mark;
         let batch = self.outbox.drain_changes().with_state(state);
         if !batch.is_empty() {
+            let (began, changes) = (Instant::now(), batch.state.changes.len());
             let mut store = self.store.take().expect("a commit gives it back");
             let committed = tokio::task::spawn_blocking(move || {
                 let receipt = store.commit(&batch);
@@ -302,6 +303,8 @@ impl<'a> Session<'a> {
             let (store, receipt) = committed.await.expect("a commit does not panic");
             self.store = Some(store);
             self.outbox.committed(receipt?);
+            let (messages, micros) = (self.uncommitted.len(), began.elapsed().as_micros() as u64);
+            debug!(target: "tidegate::commit", messages, changes, micros, "committed");
         }
         reach(Phase::Committed);
         self.acknowledged = mark;

@@ -40,7 +40,7 @@ pub struct Encoded {
     /// What it is worth when the outbox is full.
     pub class: Class,
     /// Equal for outputs of which only the last one matters: revisions of one window, watermarks of
-    /// one region. An unsent one may be replaced by its successor. `None`: it stands for itself.
+    /// one region, alerts of one device. An unsent one may be replaced by its successor. `None`: it stands for itself.
     pub supersedes: Option<u64>,
 }
 
@@ -93,8 +93,8 @@ fn supersedes(output: &Output, topic: &str, identity: &Identity) -> Option<u64> 
     let firing = match output {
         Output::Window(result) => &result.firing,
         Output::Region(result) => &result.firing,
-        Output::Watermark(_) => return Some(xxh3_64(topic.as_bytes())),
-        Output::Late(_) | Output::Refused(_) | Output::Alert(_) => return None,
+        Output::Watermark(_) | Output::Alert(_) => return Some(xxh3_64(topic.as_bytes())),
+        Output::Late(_) | Output::Refused(_) => return None,
     };
     let Identity { gateway, generation } = identity;
     Some(xxh3_64(format!("{topic}\n{generation}\n{}\n{gateway}", firing.start.0).as_bytes()))
@@ -276,7 +276,7 @@ impl<'a> WindowView<'a> {
         Self {
             firing: FiringView::of(&result.firing),
             expected: result.expected,
-            coverage: finite(Some(result.coverage)),
+            coverage: finite(Some((result.coverage * 1e3).round() / 1e3)),
             gap: result.largest_gap.0,
             first_at: ends.then_some(result.first.0),
             last_at: ends.then_some(result.last.0),
@@ -715,12 +715,14 @@ mod tests {
     }
 
     #[test]
-    fn only_the_last_watermark_of_a_region_matters() {
+    fn only_the_last_watermark_of_a_region_and_alert_of_a_device_matter() {
         let key = |output: &Output| encode(output, &identity()).supersedes;
         assert_eq!(key(&watermark(Some("a"))), key(&watermark(Some("a"))));
         assert_ne!(key(&watermark(Some("a"))), key(&watermark(None)));
         assert!(key(&watermark(None)).is_some());
-        let alone = [Output::Late(late()), Output::Refused(refused(Reason::Past)), alert()];
+        assert_eq!(key(&alert()), key(&alert()));
+        assert_ne!(key(&alert()), key(&watermark(None)));
+        let alone = [Output::Late(late()), Output::Refused(refused(Reason::Past))];
         assert!(alone.iter().all(|output| key(output).is_none()));
     }
 
