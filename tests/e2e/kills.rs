@@ -26,13 +26,16 @@ fn killed_in_every_phase_nothing_is_lost_and_nothing_counted_twice() {
     let expected = reference::expect(&rules(times), &messages);
     is_worth_it(&expected);
 
-    // The session must be there before anything is published.
+    // The session must be there before anything is published, and windows must close in each round.
     let mut agent = setup.agent();
     agent.hears("caught up");
+    let (first, rest) = messages.split_at(messages.len() / 5);
+    setup.publish(first);
+    setup.central.until("the first results", |arrived| arrived.messages > 20);
     agent.kill();
 
-    let size = messages.len() / (rounds * PHASES.len() + 1);
-    let mut chunks = messages.chunks(size);
+    let size = rest.len() / (rounds * PHASES.len() + 1);
+    let mut chunks = rest.chunks(size);
     let mut redelivered: BTreeMap<&str, u64> = BTreeMap::new();
     let mut killed_in = "receiving";
     for _ in 0..rounds {
@@ -66,7 +69,9 @@ fn killed_in_every_phase_nothing_is_lost_and_nothing_counted_twice() {
     let books = left.books();
     books_agree(&books, &expected);
     let surplus = books.of("duplicate") - expected.duplicate;
-    println!("redelivered after a kill while: {redelivered:?}; of these {surplus} had been committed");
+    println!(
+        "redelivered after a kill while: {redelivered:?}; of these {surplus} had been committed"
+    );
     println!("{} results came twice", setup.central.arrived().repeated);
     for phase in ["receiving", "committing", "committed"] {
         assert!(redelivered[phase] > 0, "{phase}: {redelivered:?}");
