@@ -10,11 +10,13 @@ use crate::engine::deadline::{ClockDeadline, Silence};
 use crate::engine::dedup::Memory;
 use crate::engine::device::Activity;
 use crate::engine::pane::Pane;
+use crate::engine::records::{
+    read_device_record, read_identity, read_pane_record, read_region_record, read_rollup_record,
+};
 use crate::engine::settings::Settings;
 use crate::engine::snapshot::{
     DEVICE, GATEWAY, IDENTITY, LAYOUT, PANE, REGION, ROLLUP, SEEN, UNSETTLED, VERSION, layout,
-    read_device_record, read_identity, read_pane_key, read_pane_record, read_region_record,
-    read_rollup_record,
+    read_pane_key,
 };
 use crate::ids::Generation;
 use crate::time::{ArrivalTime, EventTime, Span};
