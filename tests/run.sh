@@ -34,7 +34,9 @@ step() {
     printf '%s … ' "$name"
     timeout --kill-after=10 "$limit" "$@" >"$log/step" 2>&1 </dev/null || status=$?
     local ok bad out
-    ok=$(sum passed) bad=$(sum failed) out=$(sum ignored)
+    ok=$(sum passed) bad=$(sum failed)
+    # A test that starts itself again as a child process lists the child as ignored.
+    out=$(grep -E '^test .* ignored' "$log/step" | grep -vc 'ignored, a child of' || true)
     ((status == 0 || bad > 0)) || bad=1
     ((ok + bad + out > 0)) || ok=1
     passed=$((passed + ok)) failed=$((failed + bad)) skipped=$((skipped + out))
