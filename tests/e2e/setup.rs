@@ -156,6 +156,12 @@ metric = [{{ name = "power", from = "/power", unit = "W", aggregates = {AGGREGAT
         });
     }
 
+    /// Returns when the devices' broker has answered somebody else.
+    pub fn round_trip(&self) {
+        let nothing: [(&str, &str); 0] = [];
+        block_on(support::publish(self.devices.port(), nothing));
+    }
+
     /// Waits until everything that was expected has arrived, in its last revision, and nothing else has.
     pub fn arrives(&self, expected: &Expected) {
         self.central.agrees(|arrived| compare(expected, arrived));
