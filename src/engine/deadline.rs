@@ -79,16 +79,13 @@ impl Deadlines {
     pub fn pop(&mut self, stamp: ArrivalTime, duration: Span) -> Option<Due> {
         let silence = self.silence.peek().map(|Reverse(entry)| *entry).filter(|e| e.0 <= duration);
         let clock = self.clock.peek().map(|Reverse(entry)| *entry).filter(|e| e.0 <= stamp);
-        let silence_first = match (silence, clock) {
-            (Some((at, _)), Some((then, _))) => duration - at >= stamp - then,
-            (silence, _) => silence.is_some(),
-        };
-        if silence_first {
-            self.silence.pop();
-            silence.map(|(at, who)| Due::Silence(at, who))
-        } else {
-            self.clock.pop();
-            clock.map(|(at, what)| Due::Clock(at, what))
+        match (silence, clock) {
+            (Some((at, who)), None) => self.silence.pop().map(|_| Due::Silence(at, who)),
+            (Some((at, who)), Some((then, _))) if duration - at >= stamp - then => {
+                self.silence.pop().map(|_| Due::Silence(at, who))
+            }
+            (_, Some((at, what))) => self.clock.pop().map(|_| Due::Clock(at, what)),
+            (None, None) => None,
         }
     }
 
@@ -145,5 +142,21 @@ mod tests {
         assert_eq!(deadlines.pop(ArrivalTime::MAX, Span(39)), None);
         assert!(!deadlines.is_due(ArrivalTime::MAX, Span(39)));
         assert!(deadlines.is_due(ArrivalTime::MIN, Span(40)));
+    }
+
+    #[test]
+    fn asking_too_early_loses_nothing() {
+        let mut deadlines = Deadlines::default();
+        deadlines.at_stamp(ArrivalTime(100), ClockDeadline::Device(1));
+        deadlines.at_duration(Span(40), Silence::Device(1));
+        assert_eq!(deadlines.pop(ArrivalTime(99), Span(39)), None);
+        assert_eq!(
+            deadlines.pop(ArrivalTime(100), Span(39)),
+            Some(Due::Clock(ArrivalTime(100), ClockDeadline::Device(1)))
+        );
+        assert_eq!(
+            deadlines.pop(ArrivalTime(100), Span(40)),
+            Some(Due::Silence(Span(40), Silence::Device(1)))
+        );
     }
 }
