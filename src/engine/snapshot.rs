@@ -9,10 +9,14 @@
 //! | 2 | gateway: listened time, books, where the logs begin |
 //! | 3 | region: its name and watermarks |
 //! | 4 | identity of a device, written once |
-//! | 5 | device: highest event time, watermark, last heard |
-//! | 6 | pane of a device: samples and what was told |
+//! | 5 | device: its progress (highest event time, watermark, last heard, whether idle), refusals told |
+//! | 6 | pane of a device: samples and what was told, and the device's progress |
 //! | 7 | roll-up of a region |
 //! | 8, 9 | segments of the duplicate memory |
+//!
+//! A message changes its device's progress and one pane. To write one record and not two, the progress goes into that
+//! pane; the device's own record is written only when no pane is. So a store holds progress of several ages. Nothing of
+//! it ever moves back, hence the newest is the greatest of them.
 
 use std::collections::BTreeSet;
 
@@ -116,15 +120,18 @@ impl Engine {
             if !std::mem::replace(&mut device.identity_is_stored, true) {
                 changes.push((key(IDENTITY, &number(index)), Some(identity_record(device))));
             }
-            changes.push((key(DEVICE, &number(index)), Some(device_record(device))));
             for (window, start) in device.closed.drain(..) {
                 changes.push((pane_key(index, window, start), None));
             }
             let metrics = &self.settings.sources[device.source].metrics;
+            let mut progress = Some(Progress::of(device));
             for pane in device.panes.iter_mut().filter(|pane| pane.dirty) {
                 pane.dirty = false;
                 let key = pane_key(index, pane.window, pane.start);
-                changes.push((key, Some(pane_record(pane, metrics))));
+                changes.push((key, Some(pane_record(pane, metrics, progress.take()))));
+            }
+            if progress.is_some() || device.refusals != RateLimit::default() {
+                changes.push((key(DEVICE, &number(index)), Some(device_record(device))));
             }
         }
     }
@@ -304,13 +311,58 @@ pub(super) fn read_identity(value: &[u8]) -> Option<(usize, usize, &str)> {
     Some((r.small()?, r.small()?, r.text()?))
 }
 
+/// How far a device is, as one of its records tells it.
+#[derive(Clone, Copy, Debug)]
+struct Progress {
+    heard: Span,
+    activity: Activity,
+    highest: EventTime,
+    watermark: EventTime,
+}
+
+impl Progress {
+    fn of(device: &Device) -> Self {
+        Self {
+            heard: device.heard,
+            activity: device.activity,
+            highest: device.generator.highest(),
+            watermark: device.generator.watermark(),
+        }
+    }
+
+    fn write(&self, w: &mut Writer, base: EventTime) {
+        w.u8(self.activity as u8).signed(self.heard.0);
+        w.signed(self.highest.0.wrapping_sub(base.0)).signed(self.watermark.0.wrapping_sub(base.0));
+    }
+
+    fn read(r: &mut Reader<'_>, base: EventTime) -> Option<Self> {
+        let code = r.u8()?;
+        let activities = [Activity::Active, Activity::Idle, Activity::Following];
+        let activity = activities.into_iter().find(|activity| *activity as u8 == code)?;
+        let heard = Span(r.signed()?);
+        let highest = EventTime(r.signed()?.wrapping_add(base.0));
+        let watermark = EventTime(r.signed()?.wrapping_add(base.0));
+        Some(Self { heard, activity, highest, watermark })
+    }
+
+    /// Brings a device as far as this, whatever the order of its records. A device falls idle after it was last heard,
+    /// and is heard again only later.
+    fn apply(self, device: &mut Device) {
+        let generator = device.generator;
+        device.generator = crate::engine::watermark::Generator::restore(
+            generator.highest().max(self.highest),
+            generator.watermark().max(self.watermark),
+        );
+        if (self.heard, self.activity as u8) > (device.heard, device.activity as u8) {
+            (device.heard, device.activity) = (self.heard, self.activity);
+        }
+    }
+}
+
 fn device_record(device: &Device) -> Vec<u8> {
     let mut w = Writer::default();
-    let told = device.refusals != RateLimit::default();
-    w.u8(device.activity as u8 | u8::from(told) << 4);
-    w.signed(device.generator.highest().0).signed(device.generator.watermark().0);
-    w.signed(device.heard.0);
-    if told {
+    Progress::of(device).write(&mut w, EventTime(0));
+    if device.refusals != RateLimit::default() {
         write_limit(&mut w, &device.refusals);
     }
     w.0
@@ -318,16 +370,8 @@ fn device_record(device: &Device) -> Vec<u8> {
 
 pub(super) fn read_device_record(device: &mut Device, value: &[u8]) -> Option<()> {
     let mut r = Reader(value);
-    let flags = r.u8()?;
-    device.activity = [Activity::Active, Activity::Idle, Activity::Following]
-        .into_iter()
-        .find(|activity| *activity as u8 == flags & 0xf)?;
-    device.generator = crate::engine::watermark::Generator::restore(
-        EventTime(r.signed()?),
-        EventTime(r.signed()?),
-    );
-    device.heard = Span(r.signed()?);
-    if flags >> 4 != 0 {
+    Progress::read(&mut r, EventTime(0))?.apply(device);
+    if !r.0.is_empty() {
         device.refusals = read_limit(&mut r)?;
     }
     Some(())
@@ -402,8 +446,12 @@ fn read_gauge(r: &mut Reader<'_>, start: EventTime) -> Option<Gauge> {
     Some(gauge)
 }
 
-fn pane_record(pane: &Pane, metrics: &[SourceMetric]) -> Vec<u8> {
+fn pane_record(pane: &Pane, metrics: &[SourceMetric], progress: Option<Progress>) -> Vec<u8> {
     let mut w = Writer::default();
+    w.u8(u8::from(progress.is_some()));
+    if let Some(progress) = progress {
+        progress.write(&mut w, pane.start);
+    }
     write_emission(&mut w, &pane.emission, pane.start);
     w.u8(u8::from(pane.in_region));
     let samples = &pane.samples;
@@ -420,16 +468,28 @@ fn pane_record(pane: &Pane, metrics: &[SourceMetric]) -> Vec<u8> {
     w.0
 }
 
+/// Takes the device's progress, if it is there, from the record of a pane that starts at `start`; the rest is the pane's.
+pub(super) fn read_pane_progress<'a>(
+    device: &mut Device,
+    start: EventTime,
+    value: &'a [u8],
+) -> Option<Reader<'a>> {
+    let mut r = Reader(value);
+    if r.u8()? != 0 {
+        Progress::read(&mut r, start)?.apply(device);
+    }
+    Some(r)
+}
+
 /// Fills a pane; `place` says where a metric of the store's layout stands now.
 pub(super) fn read_pane_record(
     pane: &mut Pane,
-    value: &[u8],
+    mut r: Reader<'_>,
     place: impl Fn(usize) -> Option<usize>,
 ) -> Option<()> {
-    let mut r = Reader(value);
     pane.emission = read_emission(&mut r, pane.start)?;
     pane.in_region = r.u8()? != 0;
-    let samples: &mut Samples = &mut pane.samples;
+    let (samples, r): (&mut Samples, _) = (&mut pane.samples, &mut r);
     samples.count = r.small()?;
     if samples.count > 0 {
         samples.stamped = r.small()?;
@@ -437,7 +497,7 @@ pub(super) fn read_pane_record(
         samples.first = EventTime(r.signed()?.wrapping_add(pane.start.0));
         samples.last = EventTime(r.signed()?.wrapping_add(pane.start.0));
         for metric in 0..r.small::<usize>()? {
-            let gauge = read_gauge(&mut r, pane.start)?;
+            let gauge = read_gauge(r, pane.start)?;
             if let Some(mine) = place(metric).and_then(|at| samples.metrics.get_mut(at)) {
                 *mine = gauge;
             }
