@@ -37,6 +37,9 @@ pub mod watermark;
 pub mod window;
 
 use std::collections::{BTreeSet, HashMap};
+use std::hash::BuildHasher as _;
+
+use hashbrown::HashTable;
 
 use crate::engine::books::Books;
 use crate::engine::context::Context;
@@ -76,7 +79,8 @@ pub struct Engine {
     /// Content without a device time up to here is in the store.
     committed: u64,
     devices: Vec<Device>,
-    by_name: Vec<FixedMap<Box<str>, usize>>,
+    /// Indices of devices, by the hash of region and name; the names themselves stand in the devices.
+    by_name: HashTable<usize>,
     regions: Vec<Region>,
     region_by_name: FixedMap<Box<str>, usize>,
     partitions: Partitions,
@@ -132,7 +136,7 @@ impl Engine {
             dedup: Dedup::new(settings.limits.max_remembered),
             committed: 0,
             devices: Vec::new(),
-            by_name: Vec::new(),
+            by_name: HashTable::new(),
             regions: Vec::new(),
             region_by_name: FixedMap::default(),
             partitions: Partitions::new(combine),
@@ -202,8 +206,7 @@ impl Engine {
 
     /// A device's watermark with the clock applied; `None` before the first.
     pub fn device_watermark(&self, region: &str, device: &str) -> Option<EventTime> {
-        let region = *self.region_by_name.get(region)?;
-        let device = *self.by_name[region].get(device)?;
+        let device = self.find_device(region, device)?;
         let watermark = self.devices[device].watermark(self.listening.stamp());
         Some(watermark).filter(|w| *w != EventTime::MIN)
     }
@@ -274,9 +277,8 @@ impl Engine {
 
     /// The device of an item, made where it is not known; `None` when there is no room for one more.
     fn device(&mut self, source: usize, item: Item<'_>) -> Option<usize> {
-        let known = self.region_by_name.get(item.region).copied();
-        if let Some(device) = known.and_then(|region| self.by_name[region].get(item.device)) {
-            return Some(*device);
+        if let Some(device) = self.find_device(item.region, item.device) {
+            return Some(device);
         }
         if self.devices.len() >= self.settings.limits.max_devices {
             return None;
@@ -285,6 +287,11 @@ impl Engine {
         let index = self.insert_device(source, region, item.device);
         self.watch(index);
         Some(index)
+    }
+
+    fn find_device(&self, region: &str, name: &str) -> Option<usize> {
+        let is = |device: &usize| self.devices[*device].is_called(region, name);
+        self.by_name.find(hash_of_names(region, name), is).copied()
     }
 
     fn insert_device(&mut self, source: usize, region: usize, name: &str) -> usize {
@@ -317,7 +324,9 @@ impl Engine {
             dirty: false,
             identity_is_stored: false,
         });
-        self.by_name[region].insert(name.into(), index);
+        let hash = |device: &Device| hash_of_names(device.region_id.as_str(), device.id.as_str());
+        let devices = &self.devices;
+        self.by_name.insert_unique(hash(&devices[index]), index, |at| hash(&devices[*at]));
         self.mark(index);
         index
     }
@@ -340,10 +349,13 @@ impl Engine {
         let policy = self.settings.policies.resolve_region(name);
         self.regions.push(Region::new(RegionId::from(name), policy.max_hold));
         self.region_by_name.insert(name.into(), index);
-        self.by_name.push(FixedMap::default());
         self.partitions.add(Partition::default());
         index
     }
+}
+
+fn hash_of_names(region: &str, device: &str) -> u64 {
+    foldhash::fast::FixedState::default().hash_one((region, device))
 }
 
 /// What a region tells of each metric: what any source asks for, without first and last.

@@ -11,7 +11,8 @@ use crate::engine::dedup::Memory;
 use crate::engine::device::Activity;
 use crate::engine::pane::Pane;
 use crate::engine::records::{
-    read_device_record, read_identity, read_pane_record, read_region_record, read_rollup_record,
+    read_device_record, read_identity, read_pane_progress, read_pane_record, read_region_record,
+    read_rollup_record,
 };
 use crate::engine::settings::Settings;
 use crate::engine::snapshot::{
@@ -160,6 +161,9 @@ impl Restorer {
         self.engine.regions.get(region)?;
         let now = self.then.sources.get(source)?.now;
         let index = now.map(|now| self.engine.insert_device(now, region, name));
+        if let Some(index) = index {
+            self.engine.devices[index].heard = Span::ZERO; // until its progress is read
+        }
         self.devices.push(index);
         Some(())
     }
@@ -192,6 +196,7 @@ impl Restorer {
     ) -> Option<()> {
         let Engine { devices, settings, .. } = &mut self.engine;
         let device = &mut devices[device];
+        let rest = read_pane_progress(device, start, value)?;
         let source = &settings.sources[device.source];
         // A multiple that is no longer asked for is made of base windows, which are told for themselves.
         let asked = |window: &usize| *window == source.base || source.multiples.contains(window);
@@ -199,7 +204,7 @@ impl Restorer {
         let then = self.then.sources.iter().find(|then| then.now == Some(device.source))?;
         let size = settings.windows[window].size;
         let mut pane = Pane::new(window, start, size, source.metrics.len());
-        read_pane_record(&mut pane, value, |number| {
+        read_pane_record(&mut pane, rest, |number| {
             let metric = self.then.metrics.get(*then.metrics.get(number)?).copied().flatten()?;
             source.metrics.iter().position(|mine| mine.metric == metric)
         })?;
