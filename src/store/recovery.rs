@@ -12,17 +12,18 @@
 //! A mended store need not hold the last commits, and what is carried over need not be the state of
 //! one moment. So both have a new generation: nothing they say contradicts what was said before.
 //!
-//! sled may also never come back from a damaged store: its pages can form a loop, which it walks until
-//! memory is exhausted, or a thread of its own panics and no store opens in this process any more. So
-//! opens that began and did not end are counted beside the database. After [`UNFINISHED_OPENS`] of
-//! them the store is moved aside without another look; nothing of it is carried over.
+//! sled may also never come back from a damaged store: its pages can form a loop, which it walks
+//! until memory is exhausted, or a thread of its own panics and no store opens in this process any
+//! more. So opens that began and did not end are counted beside the database. After
+//! [`UNFINISHED_OPENS`] of them the store is moved aside without another look; nothing of it is
+//! carried over.
 //!
-//! Not every damage shows. sled takes a log that is cut short or spoilt in its middle (by the medium
-//! or by hand; the crash of a process or of the machine does not do this) for one that ends there:
-//! the store goes back to an earlier commit and says nothing. Of 300 logs cut at random places 96
-//! did so, and 11 of these were found damaged at the open after that, when a commit made in between
-//! was lost; of 300 with 0.4 % overwritten 91 went back. There is no telling; a commit counter
-//! outside the log would cost a write for each commit.
+//! Not every damage shows. sled takes a log that is cut short or spoilt in its middle (by the
+//! medium or by hand; the crash of a process or of the machine does not do this) for one that ends
+//! there: the store goes back to an earlier commit and says nothing. Of 300 logs cut at random
+//! places 96 did so, and 11 of these were found damaged at the open after that, when a commit made
+//! in between was lost; of 300 with 0.4 % overwritten 91 went back. There is no telling; a commit
+//! counter outside the log would cost a write for each commit.
 
 use std::fs;
 use std::io;
