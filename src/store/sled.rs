@@ -20,7 +20,8 @@ pub const FORMAT: u16 = 1;
 const MARK: &str = "created";
 const FIRST_SEQ: OutboxSeq = OutboxSeq(1);
 
-/// What a store is given when it is created. One that exists keeps its own.
+/// What a store is given when it is created. One that exists keeps its own, unless it had to be
+/// mended.
 #[derive(Clone, Copy, Debug)]
 pub struct OpenOptions {
     /// A number drawn at random.
@@ -72,6 +73,12 @@ impl SledStore {
     /// The directory it is in.
     pub fn path(&self) -> &Path {
         &self.trees.path
+    }
+
+    /// Begins a new life with what is there, for a store that may have gone back in time.
+    pub(super) fn renew(&mut self, generation: Generation) -> Result<(), StoreError> {
+        self.generation = generation;
+        self.write_meta()
     }
 
     /// Raises the next sequence number, for entries carried over from a damaged store.
