@@ -190,9 +190,10 @@ impl Device {
         if last > w && last > region.watermark() {
             return;
         }
-        for index in base..self.panes.len() {
+        let end = self.panes[base].end;
+        for index in self.panes.partition_point(|pane| pane.end < end)..self.panes.len() {
             let pane = &self.panes[index];
-            if index != base && !pane.holds(&self.panes[base]) {
+            if index != base && (self.is_base(cx, pane) || !pane.holds(&self.panes[base])) {
                 continue;
             }
             self.defer_region(cx, index, region);
@@ -291,10 +292,13 @@ impl Device {
                 self.fire(cx, index, trigger, out);
             }
         }
-        for _ in 0..past {
-            let pane = self.panes.remove(0);
+        for left in (1..=past).rev() {
+            // Parts before the multiples that they are settled into, which may end with them.
+            let part = self.panes[..left].iter().position(|pane| self.is_base(cx, pane));
+            let pane = self.panes.remove(part.unwrap_or(0));
             self.settle_into_rollups(cx, &pane, region);
             self.closed.push((pane.window, pane.start));
+            self.final_to = self.final_to.max(last_inside(pane.end));
         }
         self.find_next();
     }
