@@ -85,7 +85,8 @@ pub struct Engine {
     publish_at: Option<ArrivalTime>,
     malformed: Vec<RateLimit>,
     books: Books,
-    stored_books: Books,
+    /// The gateway's record as the store has it.
+    stored_gateway: Vec<u8>,
     /// Devices that differ from what the store has.
     dirty: Vec<usize>,
     /// Keys of the store that go with the next checkpoint.
@@ -160,7 +161,7 @@ impl Engine {
             publish_at: None,
             malformed: vec![RateLimit::default(); settings.sources.len()],
             books: Books::default(),
-            stored_books: Books::default(),
+            stored_gateway: Vec::new(),
             dirty: Vec::new(),
             obsolete: Vec::new(),
             layout_is_new: true,
