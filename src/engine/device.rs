@@ -89,11 +89,12 @@ pub struct Record<'a> {
 impl Device {
     /// The watermark with the clock applied: an idle device follows it.
     pub fn watermark(&self, stamp: ArrivalTime) -> EventTime {
+        let own = self.generator.watermark();
         match self.activity {
-            Activity::Active => self.generator.watermark(),
-            Activity::Idle | Activity::Following => {
-                self.generator.watermark().max(bounded(stamp.stamped(), self.policy.lateness))
+            Activity::Idle | Activity::Following if own != EventTime::MIN => {
+                own.max(bounded(stamp.stamped(), self.policy.lateness))
             }
+            _ => own, // where there is none yet, the clock has nothing to carry on
         }
     }
 
@@ -355,12 +356,14 @@ impl Device {
     /// When the clock alone brings the next thing to do.
     pub fn next_on_clock(&self) -> Option<ArrivalTime> {
         let reaches = |w: EventTime| ArrivalTime((w + self.policy.lateness + Span(1)).0);
+        let is_a_time = |w: &EventTime| *w != EventTime::MIN && *w != EventTime::MAX;
         let follows = match self.activity {
             Activity::Active => None,
-            Activity::Idle => Some(reaches(self.generator.watermark())),
-            Activity::Following => Some(self.next).filter(|w| *w != EventTime::MAX).map(reaches),
+            Activity::Idle => Some(self.generator.watermark()),
+            Activity::Following => Some(self.next),
         };
         let revises = self.panes.iter().filter_map(|pane| pane.emission.due());
+        let follows = follows.filter(is_a_time).map(reaches);
         follows.into_iter().chain(revises).filter(|at| *at != ArrivalTime::MAX).min()
     }
 }

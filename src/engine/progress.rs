@@ -45,9 +45,6 @@ impl Engine {
         let silent_at = device.heard + device.policy.idle_timeout;
         if silent_at > at {
             self.deadlines.at_duration(silent_at, Silence::Device(index));
-        } else if device.generator.watermark() == EventTime::MIN {
-            // It has no watermark that could follow the clock; it is looked at again when it is heard.
-            device.activity = Activity::Idle;
         } else {
             device.activity = Activity::Idle;
             self.mark(index);
