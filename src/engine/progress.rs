@@ -11,6 +11,9 @@ use crate::engine::window::{final_at, last_inside};
 use crate::event::{Alert, AlertKind, Cause, Output, WatermarkReport};
 use crate::time::{ArrivalTime, EventTime, Now, Span};
 
+/// Watermarks of a longer gap are not told one by one.
+const MAX_PUBLISH_GAP: Span = Span::from_hours(24);
+
 impl Engine {
     /// Applies the clock up to `now`: idleness, closing by clock, due revisions, in the order of their moments.
     pub(super) fn apply_clock(&mut self, now: Now, out: &mut Effects) {
@@ -23,7 +26,7 @@ impl Engine {
                 }
                 Due::Clock(at, what) => {
                     self.listening.step_to(at);
-                    self.on_clock(at, what, out);
+                    self.on_clock(at, what, stamp, out);
                 }
             }
         }
@@ -52,7 +55,13 @@ impl Engine {
         }
     }
 
-    fn on_clock(&mut self, at: ArrivalTime, what: ClockDeadline, out: &mut Effects) {
+    fn on_clock(
+        &mut self,
+        at: ArrivalTime,
+        what: ClockDeadline,
+        now: ArrivalTime,
+        out: &mut Effects,
+    ) {
         match what {
             ClockDeadline::Device(device) if self.devices[device].armed == Some(at) => {
                 self.devices[device].armed = None;
@@ -66,7 +75,7 @@ impl Engine {
             ClockDeadline::Device(_) | ClockDeadline::Region(_) => {} // an earlier or later one took its place
             ClockDeadline::Publish => {
                 self.publish_watermarks(out);
-                self.publish_again(at);
+                self.publish_again(at, now);
             }
         }
     }
@@ -411,14 +420,20 @@ impl Engine {
     /// Watermarks are published from now on, in steps of the interval.
     pub(super) fn start_publishing(&mut self, now: Now) {
         if self.publish_at.is_none() && self.settings.watermark_interval > Span::ZERO {
-            self.publish_again(now.wall);
+            self.publish_again(now.wall, now.wall);
         }
     }
 
-    fn publish_again(&mut self, last: ArrivalTime) {
-        let at = last + self.settings.watermark_interval;
+    /// Sets the next moment after `last`. Of a gap of days, as when a clock gets its time, only the end is told.
+    fn publish_again(&mut self, last: ArrivalTime, now: ArrivalTime) {
+        let interval = self.settings.watermark_interval;
+        let missed = (now - last).0 / interval.0;
+        let skipped = if now - last > MAX_PUBLISH_GAP { missed.saturating_mul(interval.0) } else { 0 };
+        let at = (last + Span(skipped)).max(last + interval);
         self.publish_at = Some(at);
-        self.deadlines.at_stamp(at, ClockDeadline::Publish);
+        if at > last {
+            self.deadlines.at_stamp(at, ClockDeadline::Publish);
+        }
     }
 
     fn publish_if_immediate(&mut self, out: &mut Effects) {
