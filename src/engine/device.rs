@@ -48,6 +48,8 @@ pub struct Device {
     pub panes: Vec<Pane>,
     /// The next watermark at which one of them fires or becomes final.
     pub next: EventTime,
+    /// Windows whose last instant is at or below it are final, whatever the configuration says since.
+    pub final_to: EventTime,
     /// Next moment on the listened clock at which it wants to be looked at.
     pub armed: Option<ArrivalTime>,
     /// Region scope: the combined watermark at which it is registered to be looked at.
@@ -111,7 +113,7 @@ impl Device {
         let spec = &cx.settings.windows[source.base];
         let start = spec.start_of(record.at);
         let end = spec.end_of(start);
-        if final_at(end, self.policy.allowed_lateness) <= w {
+        if final_at(end, self.policy.allowed_lateness) <= w || last_inside(end) <= self.final_to {
             return Added::Late(start, end);
         }
         let Some(index) = self.open(cx, source.base, start, region) else { return Added::NoRoom };

@@ -95,6 +95,7 @@ pub struct Engine {
     scratch: Scratch,
     judged: Vec<Judged>,
     touched: Vec<usize>,
+    touched_regions: Vec<(usize, Cause)>,
 }
 
 /// An item that passed the guards.
@@ -168,6 +169,7 @@ impl Engine {
             scratch: Scratch::default(),
             judged: Vec::new(),
             touched: Vec::new(),
+            touched_regions: Vec::new(),
             settings,
         }
     }
@@ -394,7 +396,7 @@ impl Engine {
             }
         };
         if !message.publish.retain {
-            self.hear(device, out);
+            self.hear(device);
         }
         let heartbeat = item.heartbeat && !message.publish.retain && seen;
         let valued = item.values.iter().any(Option::is_some);
@@ -614,6 +616,7 @@ impl Engine {
             activity: Activity::Active,
             panes: Vec::new(),
             next: EventTime::MAX,
+            final_to: EventTime::MIN,
             armed: None,
             registered: None,
             raising: None,
@@ -660,3 +663,6 @@ fn region_aggregates(settings: &Settings) -> Vec<Aggregates> {
     }
     asked
 }
+
+#[cfg(test)]
+mod tests;

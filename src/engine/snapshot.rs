@@ -258,7 +258,7 @@ fn region_record(region: &Region, partition: &crate::engine::partition::Partitio
     w.u8(u8::from(partition.idle)
         | u8::from(partition.behind) << 1
         | u8::from(region.watched) << 2);
-    w.signed(region.heard.0);
+    w.signed(region.heard.0).signed(region.final_to().0);
     w.0
 }
 
@@ -266,7 +266,7 @@ fn region_record(region: &Region, partition: &crate::engine::partition::Partitio
 #[derive(Debug)]
 pub(super) struct RegionRecord<'a> {
     pub(super) name: &'a str,
-    pub(super) watermarks: [EventTime; 3],
+    pub(super) watermarks: [EventTime; 4],
     pub(super) partition: crate::engine::partition::Partition,
     pub(super) watched: bool,
     pub(super) heard: Span,
@@ -275,7 +275,8 @@ pub(super) struct RegionRecord<'a> {
 pub(super) fn read_region_record(value: &[u8]) -> Option<RegionRecord<'_>> {
     let mut r = Reader(value);
     let name = r.text()?;
-    let watermarks = [EventTime(r.signed()?), EventTime(r.signed()?), EventTime(r.signed()?)];
+    let [watermark, complete, published] =
+        [EventTime(r.signed()?), EventTime(r.signed()?), EventTime(r.signed()?)];
     let generator = crate::engine::watermark::Generator::restore(
         EventTime(r.signed()?),
         EventTime(r.signed()?),
@@ -286,12 +287,14 @@ pub(super) fn read_region_record(value: &[u8]) -> Option<RegionRecord<'_>> {
         idle: flags & 1 != 0,
         behind: flags & 2 != 0,
     };
+    let heard = Span(r.signed()?);
+    let final_to = r.signed().map_or(EventTime::MIN, EventTime);
     Some(RegionRecord {
         name,
-        watermarks,
+        watermarks: [watermark, complete, published, final_to],
         partition,
         watched: flags & 4 != 0,
-        heard: Span(r.signed()?),
+        heard,
     })
 }
 
@@ -316,6 +319,9 @@ fn device_record(device: &Device) -> Vec<u8> {
     if told {
         write_limit(&mut w, &device.refusals);
     }
+    if device.final_to != EventTime::MIN {
+        w.signed(device.final_to.0.wrapping_sub(device.generator.watermark().0));
+    }
     w.0
 }
 
@@ -333,6 +339,8 @@ pub(super) fn read_device_record(device: &mut Device, value: &[u8]) -> Option<()
     if flags >> 4 != 0 {
         device.refusals = read_limit(&mut r)?;
     }
+    let own = device.generator.watermark().0;
+    device.final_to = r.signed().map_or(EventTime::MIN, |ago| EventTime(own.wrapping_add(ago)));
     Some(())
 }
 
