@@ -55,6 +55,7 @@ use crate::engine::region::Region;
 use crate::engine::settings::{Aggregates, ClockRules, Combine, Scope, Settings};
 use crate::engine::side_output::RateLimit;
 use crate::engine::watermark::Generator;
+use crate::event::Cause;
 use crate::ids::{DeviceId, Generation, RegionId};
 use crate::time::{ArrivalTime, ClockQuality, EventTime, MonoTime, Now, Span};
 use crate::wire::decode::{Item, Scratch};
@@ -91,7 +92,8 @@ pub struct Engine {
     publish_at: Option<ArrivalTime>,
     malformed: Vec<RateLimit>,
     books: Books,
-    stored_books: Books,
+    /// The gateway's record as the store has it.
+    stored_gateway: Vec<u8>,
     /// Devices that differ from what the store has.
     dirty: Vec<usize>,
     /// Keys of the store that go with the next checkpoint.
@@ -100,6 +102,7 @@ pub struct Engine {
     scratch: Scratch,
     judged: Vec<Judged>,
     touched: Vec<usize>,
+    touched_regions: Vec<(usize, Cause)>,
 }
 
 impl Engine {
@@ -145,13 +148,14 @@ impl Engine {
             publish_at: None,
             malformed: vec![RateLimit::default(); settings.sources.len()],
             books: Books::default(),
-            stored_books: Books::default(),
+            stored_gateway: Vec::new(),
             dirty: Vec::new(),
             obsolete: Vec::new(),
             layout_is_new: true,
             scratch: Scratch::default(),
             judged: Vec::new(),
             touched: Vec::new(),
+            touched_regions: Vec::new(),
             settings,
         }
     }
@@ -316,6 +320,7 @@ impl Engine {
             activity: Activity::Active,
             panes: Vec::new(),
             next: EventTime::MAX,
+            final_to: EventTime::MIN,
             armed: None,
             registered: None,
             raising: None,
@@ -367,3 +372,6 @@ fn region_aggregates(settings: &Settings) -> Vec<Aggregates> {
     }
     asked
 }
+
+#[cfg(test)]
+mod tests;

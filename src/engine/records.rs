@@ -28,7 +28,7 @@ pub(super) fn region_record(region: &Region, partition: &Partition) -> Vec<u8> {
     w.u8(u8::from(partition.idle)
         | u8::from(partition.behind) << 1
         | u8::from(region.watched) << 2);
-    w.signed(region.heard.0);
+    w.signed(region.heard.0).signed(region.final_to().0);
     w.0
 }
 
@@ -36,7 +36,7 @@ pub(super) fn region_record(region: &Region, partition: &Partition) -> Vec<u8> {
 #[derive(Debug)]
 pub(super) struct RegionRecord<'a> {
     pub(super) name: &'a str,
-    pub(super) watermarks: [EventTime; 3],
+    pub(super) watermarks: [EventTime; 4],
     pub(super) partition: Partition,
     pub(super) watched: bool,
     pub(super) heard: Span,
@@ -45,17 +45,14 @@ pub(super) struct RegionRecord<'a> {
 pub(super) fn read_region_record(value: &[u8]) -> Option<RegionRecord<'_>> {
     let mut r = Reader(value);
     let name = r.text()?;
-    let watermarks = [EventTime(r.signed()?), EventTime(r.signed()?), EventTime(r.signed()?)];
+    let [watermark, complete, published] =
+        [EventTime(r.signed()?), EventTime(r.signed()?), EventTime(r.signed()?)];
     let generator = Generator::restore(EventTime(r.signed()?), EventTime(r.signed()?));
     let flags = r.u8()?;
     let partition = Partition { generator, idle: flags & 1 != 0, behind: flags & 2 != 0 };
-    Some(RegionRecord {
-        name,
-        watermarks,
-        partition,
-        watched: flags & 4 != 0,
-        heard: Span(r.signed()?),
-    })
+    let (heard, final_to) = (Span(r.signed()?), EventTime(r.signed()?));
+    let watermarks = [watermark, complete, published, final_to];
+    Some(RegionRecord { name, watermarks, partition, watched: flags & 4 != 0, heard })
 }
 
 pub(super) fn identity_record(device: &Device) -> Vec<u8> {
@@ -77,6 +74,7 @@ pub(super) struct Progress {
     activity: Activity,
     highest: EventTime,
     watermark: EventTime,
+    final_to: EventTime,
 }
 
 impl Progress {
@@ -86,22 +84,31 @@ impl Progress {
             activity: device.activity,
             highest: device.generator.highest(),
             watermark: device.generator.watermark(),
+            final_to: device.final_to,
         }
     }
 
     fn write(&self, w: &mut Writer, base: EventTime) {
-        w.u8(self.activity as u8).signed(self.heard.0);
+        let some_final = self.final_to != EventTime::MIN;
+        w.u8(self.activity as u8 | u8::from(some_final) << 4).signed(self.heard.0);
         w.signed(self.highest.0.wrapping_sub(base.0)).signed(self.watermark.0.wrapping_sub(base.0));
+        if some_final {
+            w.signed(self.final_to.0.wrapping_sub(self.watermark.0));
+        }
     }
 
     fn read(r: &mut Reader<'_>, base: EventTime) -> Option<Self> {
-        let code = r.u8()?;
+        let flags = r.u8()?;
         let activities = [Activity::Active, Activity::Idle, Activity::Following];
-        let activity = activities.into_iter().find(|activity| *activity as u8 == code)?;
+        let activity = activities.into_iter().find(|a| *a as u8 == flags & 0xf)?;
         let heard = Span(r.signed()?);
         let highest = EventTime(r.signed()?.wrapping_add(base.0));
         let watermark = EventTime(r.signed()?.wrapping_add(base.0));
-        Some(Self { heard, activity, highest, watermark })
+        let final_to = match flags >> 4 {
+            0 => EventTime::MIN,
+            _ => EventTime(r.signed()?.wrapping_add(watermark.0)),
+        };
+        Some(Self { heard, activity, highest, watermark, final_to })
     }
 
     /// Brings a device as far as this, whatever the order of its records. A device falls idle after it was last heard,
@@ -112,6 +119,7 @@ impl Progress {
             generator.highest().max(self.highest),
             generator.watermark().max(self.watermark),
         );
+        device.final_to = device.final_to.max(self.final_to);
         if (self.heard, self.activity as u8) > (device.heard, device.activity as u8) {
             (device.heard, device.activity) = (self.heard, self.activity);
         }

@@ -148,9 +148,8 @@ impl Restorer {
     fn take_region(&mut self, value: &[u8]) -> Option<()> {
         let record = read_region_record(value)?;
         let index = self.engine.region(record.name);
-        let [watermark, complete, published] = record.watermarks;
         let region = &mut self.engine.regions[index];
-        region.restore(watermark, complete, published);
+        region.restore(record.watermarks);
         (region.watched, region.heard) = (record.watched, record.heard);
         self.engine.partitions.restore(index, record.partition);
         Some(())
@@ -261,7 +260,7 @@ impl Engine {
     }
 
     fn wake_device(&mut self, index: usize) {
-        let (_, device, region) = self.parts(index);
+        let (cx, device, region) = self.parts(index);
         (device.dirty, device.identity_is_stored) = (false, true);
         device.panes.sort_by_key(|pane| (pane.end, pane.window));
         device.find_next();
@@ -270,15 +269,17 @@ impl Engine {
             region.advance(device.member, own);
         }
         if device.activity == Activity::Following {
-            region.follow(device.member, device.policy.lateness);
+            region.follow(device.member, device.policy.lateness, cx.stamp);
         }
         self.watch(index);
         self.look_again_at(index);
     }
 
     fn wake_region(&mut self, index: usize) {
+        let stamp = self.listening.stamp();
         let region = &mut self.regions[index];
         region.find_next();
+        region.hold_out(stamp); // told already
         if region.watched {
             let policy = self.settings.policies.resolve_region(region.id.as_str());
             let at = region.heard + policy.idle_timeout;

@@ -65,11 +65,12 @@ impl Engine {
             self.obsolete.retain(|key| !kept.contains(key) && *key != [GATEWAY]);
             changes.extend(self.obsolete.drain(..).map(|key| (key, None)));
         }
-        let books = self.books;
-        if !changes.is_empty() || books != self.stored_books {
-            changes.push((key(GATEWAY, &[]), Some(self.gateway_record())));
+        // Also when only time passed: silence that was listened to counts after a restart too.
+        let gateway = self.gateway_record();
+        if gateway != self.stored_gateway {
+            changes.push((key(GATEWAY, &[]), Some(gateway.clone())));
+            self.stored_gateway = gateway;
         }
-        self.stored_books = books;
         self.layout_is_new = false;
         self.committed = self.dedup.unsettled_end();
         Checkpoint { changes, mark: self.committed }
@@ -78,6 +79,7 @@ impl Engine {
     /// Writes everything with the next checkpoint: a snapshot that stands alone.
     pub fn mark_all(&mut self) {
         self.layout_is_new = true;
+        self.stored_gateway.clear();
         for index in 0..self.devices.len() {
             self.devices[index].identity_is_stored = false;
             self.mark(index);
@@ -94,6 +96,7 @@ impl Engine {
 
     fn checkpoint_regions(&mut self, changes: &mut Vec<(Vec<u8>, Option<Vec<u8>>)>) {
         for (index, region) in (0..).zip(&mut self.regions) {
+            self.books.region_missed += std::mem::take(&mut region.missed);
             if !std::mem::take(&mut region.dirty) {
                 continue;
             }
@@ -170,7 +173,7 @@ impl Engine {
         }
         let columns = std::iter::from_fn(|| r.unsigned());
         self.books = crate::engine::books::Books::from_columns(columns);
-        self.stored_books = self.books;
+        self.stored_gateway = value.to_owned();
         Some(beginnings)
     }
 }
