@@ -113,10 +113,10 @@ fn source(
     let multiples = base.map(|base| multiples(review, path, raw, base, &all.windows));
     let metrics = metrics(review, path, raw, all);
     let spec = spec(review, path, raw, flink)?;
-    if review.count() == before {
-        if let Err(error) = Profile::new(spec.clone()) {
-            refuse_profile(review, path, raw, &error);
-        }
+    if review.count() == before
+        && let Err(error) = Profile::new(spec.clone())
+    {
+        refuse_profile(review, path, raw, &error);
     }
     Some(Source { spec, base: base?, multiples: multiples?, metrics })
 }

@@ -123,7 +123,7 @@ impl Gateway {
             Output::Window(result) => Some(result.firing.clone()),
             _ => None,
         };
-        self.outputs.iter().filter_map(firing).map(told).collect()
+        self.outputs.iter().filter_map(firing).map(|firing| told(&firing)).collect()
     }
 
     /// The same of the region.
@@ -132,7 +132,7 @@ impl Gateway {
             Output::Region(result) => Some(result.firing.clone()),
             _ => None,
         };
-        self.outputs.iter().filter_map(firing).map(told).collect()
+        self.outputs.iter().filter_map(firing).map(|firing| told(&firing)).collect()
     }
 
     fn alerts(&self) -> Vec<AlertKind> {
@@ -144,7 +144,7 @@ impl Gateway {
     }
 }
 
-fn told(firing: crate::event::Firing) -> (String, i64, u32, u32) {
+fn told(firing: &crate::event::Firing) -> (String, i64, u32, u32) {
     let start = (firing.start.0 - NOON) / HOUR;
     (firing.window.as_str().to_owned(), start, firing.revision, firing.samples)
 }
