@@ -160,7 +160,7 @@ impl<'a> Session<'a> {
             commit_at: None,
             acknowledged: 0,
         };
-        session.engine.handle(Input::Clock(session.quality), now, &mut session.effects);
+        session.handle(Input::Clock(session.quality), now);
         // What a new store or a changed configuration has to say of itself is in the store before anything happens.
         commit_now(&mut store, &mut session.engine, &mut session.outbox)?;
         session.store = Some(store);

@@ -1,11 +1,12 @@
 //! The agent killed with -9 in each phase of a message's life, again and again, in the middle of a fleet's six hours.
 
 use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 
 use fastrand::Rng;
 
 use crate::agent::Agent;
-use crate::fleet::{self, Times};
+use crate::fleet::{self, HOUR, Times, heartbeat, sample};
 use crate::reference;
 use crate::setup::{AGENT, Options, Setup, books_agree, rules};
 use crate::whole_run::{VERBOSE, is_worth_it, packets};
@@ -85,4 +86,30 @@ fn killed_in_every_phase_nothing_is_lost_and_nothing_counted_twice() {
 /// By mosquitto's own account: PUBLISH packets with DUP = 1.
 fn deliveries_marked_as_repeated(setup: &Setup) -> u64 {
     packets(setup, &format!("Sending PUBLISH to {AGENT} (d1")) as u64
+}
+
+#[test]
+fn what_a_new_configuration_closes_at_the_start_is_not_lost_with_the_process() {
+    let setup = Setup::new();
+    let hour = fleet::now().div_euclid(HOUR) * HOUR - 2 * HOUR;
+    let mut agent = setup.agent();
+    agent.hears("caught up");
+    setup.publish(&[sample("watch", "quiet", hour, 1.0)]);
+    // Silence of two seconds, which another device makes known.
+    let silent_since = Instant::now();
+    while silent_since.elapsed() < Duration::from_secs(2) {
+        setup.publish(&[heartbeat("watch", "other", fleet::now())]);
+    }
+    agent.stop();
+
+    setup.configure(&Options { idle_timeout: "1s", ..Options::default() }, setup.broker.port());
+    // The first commit is that of the start.
+    let mut agent = Agent::run_to(&setup.config(), "committing:2");
+    agent.hears("holding at committing");
+    agent.kill();
+    let mut agent = setup.agent();
+    agent.hears("caught up");
+    let window = ("window/hour/watch/quiet", hour);
+    setup.central.until("the silent device's hour", |all| all.last().contains_key(&window));
+    agent.stop();
 }
