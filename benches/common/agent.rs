@@ -94,9 +94,8 @@ impl Agent {
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
             let line = self.log.recv_timeout(left).expect("the agent says what it is waited for");
-            match line["level"].as_str() {
-                Some("WARN" | "ERROR") => eprintln!("agent: {line}"),
-                _ => {}
+            if let Some("WARN" | "ERROR") = line["level"].as_str() {
+                eprintln!("agent: {line}");
             }
             if let (Some(messages), Some(micros)) =
                 (line["messages"].as_u64(), line["micros"].as_u64())

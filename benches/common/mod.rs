@@ -1,6 +1,5 @@
 //! What the benches share: processes, brokers, meters, and what the kernel counts of them.
 
-
 #![allow(dead_code, unreachable_pub, reason = "each bench uses its part")]
 
 pub mod agent;
