@@ -27,7 +27,9 @@ fn main() {
         "{:<34}{:>10}{:>9}{:>14}{:>14}{:>12}",
         "", "messages", "commits", "disk B/msg", "process B/msg", "goal"
     );
-    fast();
+    if std::env::var_os("QUIET_ONLY").is_none() {
+        fast();
+    }
     quiet();
 }
 
@@ -65,7 +67,7 @@ fn quiet() {
         devices: 100,
         messages,
         rate: faster as f64 * 100.0 / 60.0,
-        warm_up: 2_000,
+        warm_up: common::size("QUIET_WARM_UP", 200_000, 200_000),
         more: format!(
             "store.commit-interval = \"{}ms\"\nwatermarks.publish-interval = \"{}ms\"\n\
              [[window]]\nname = \"hour\"\nsize = \"{}ms\"",
@@ -153,7 +155,8 @@ impl Disk {
         run("mkfs.ext4", &["-q", "-E", "lazy_itable_init=0,lazy_journal_init=0", &image]);
         let device = run("losetup", &["--find", "--show", &image]).trim().to_owned();
         let disk = Self { device, mounted };
-        run("mount", &["-o", "noatime", &disk.device, &disk.mounted.display().to_string()]);
+        let options = std::env::var("MOUNT").unwrap_or_else(|_| "noatime".into());
+        run("mount", &["-o", &options, &disk.device, &disk.mounted.display().to_string()]);
         disk
     }
 

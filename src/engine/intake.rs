@@ -176,7 +176,7 @@ impl Engine {
             }
         };
         if !message.publish.retain {
-            self.hear(device, out);
+            self.hear(device);
         }
         let heartbeat = item.heartbeat && !message.publish.retain && seen;
         let valued = item.values.iter().any(Option::is_some);
@@ -185,8 +185,12 @@ impl Engine {
 
     /// A retained message is history: a sample, if its own time is newer than anything seen of the device.
     fn tells_news(&self, device: usize, item: Item<'_>) -> bool {
+        let device = &self.devices[device];
         let newer = match item.time {
-            Stamp::At(time) => time.accepted() > self.devices[device].generator.highest(),
+            Stamp::At(time) => {
+                let usable = time >= device.policy.not_before || !self.has_clock();
+                usable && time.accepted() > device.generator.highest()
+            }
             Stamp::Undeclared | Stamp::Unusable => false,
         };
         newer && item.values.iter().any(Option::is_some)

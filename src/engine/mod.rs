@@ -37,6 +37,9 @@ pub mod watermark;
 pub mod window;
 
 use std::collections::{BTreeSet, HashMap};
+use std::hash::BuildHasher as _;
+
+use hashbrown::HashTable;
 
 use crate::engine::books::Books;
 use crate::engine::context::Context;
@@ -52,6 +55,7 @@ use crate::engine::region::Region;
 use crate::engine::settings::{Aggregates, ClockRules, Combine, Scope, Settings};
 use crate::engine::side_output::RateLimit;
 use crate::engine::watermark::Generator;
+use crate::event::Cause;
 use crate::ids::{DeviceId, Generation, RegionId};
 use crate::time::{ArrivalTime, ClockQuality, EventTime, MonoTime, Now, Span};
 use crate::wire::decode::{Item, Scratch};
@@ -76,7 +80,8 @@ pub struct Engine {
     /// Content without a device time up to here is in the store.
     committed: u64,
     devices: Vec<Device>,
-    by_name: Vec<FixedMap<Box<str>, usize>>,
+    /// Indices of devices, by the hash of region and name; the names themselves stand in the devices.
+    by_name: HashTable<usize>,
     regions: Vec<Region>,
     region_by_name: FixedMap<Box<str>, usize>,
     partitions: Partitions,
@@ -87,7 +92,8 @@ pub struct Engine {
     publish_at: Option<ArrivalTime>,
     malformed: Vec<RateLimit>,
     books: Books,
-    stored_books: Books,
+    /// The gateway's record as the store has it.
+    stored_gateway: Vec<u8>,
     /// Devices that differ from what the store has.
     dirty: Vec<usize>,
     /// Keys of the store that go with the next checkpoint.
@@ -96,6 +102,7 @@ pub struct Engine {
     scratch: Scratch,
     judged: Vec<Judged>,
     touched: Vec<usize>,
+    touched_regions: Vec<(usize, Cause)>,
 }
 
 impl Engine {
@@ -132,7 +139,7 @@ impl Engine {
             dedup: Dedup::new(settings.limits.max_remembered),
             committed: 0,
             devices: Vec::new(),
-            by_name: Vec::new(),
+            by_name: HashTable::new(),
             regions: Vec::new(),
             region_by_name: FixedMap::default(),
             partitions: Partitions::new(combine),
@@ -141,13 +148,14 @@ impl Engine {
             publish_at: None,
             malformed: vec![RateLimit::default(); settings.sources.len()],
             books: Books::default(),
-            stored_books: Books::default(),
+            stored_gateway: Vec::new(),
             dirty: Vec::new(),
             obsolete: Vec::new(),
             layout_is_new: true,
             scratch: Scratch::default(),
             judged: Vec::new(),
             touched: Vec::new(),
+            touched_regions: Vec::new(),
             settings,
         }
     }
@@ -202,8 +210,7 @@ impl Engine {
 
     /// A device's watermark with the clock applied; `None` before the first.
     pub fn device_watermark(&self, region: &str, device: &str) -> Option<EventTime> {
-        let region = *self.region_by_name.get(region)?;
-        let device = *self.by_name[region].get(device)?;
+        let device = self.find_device(region, device)?;
         let watermark = self.devices[device].watermark(self.listening.stamp());
         Some(watermark).filter(|w| *w != EventTime::MIN)
     }
@@ -274,9 +281,8 @@ impl Engine {
 
     /// The device of an item, made where it is not known; `None` when there is no room for one more.
     fn device(&mut self, source: usize, item: Item<'_>) -> Option<usize> {
-        let known = self.region_by_name.get(item.region).copied();
-        if let Some(device) = known.and_then(|region| self.by_name[region].get(item.device)) {
-            return Some(*device);
+        if let Some(device) = self.find_device(item.region, item.device) {
+            return Some(device);
         }
         if self.devices.len() >= self.settings.limits.max_devices {
             return None;
@@ -285,6 +291,11 @@ impl Engine {
         let index = self.insert_device(source, region, item.device);
         self.watch(index);
         Some(index)
+    }
+
+    fn find_device(&self, region: &str, name: &str) -> Option<usize> {
+        let is = |device: &usize| self.devices[*device].is_called(region, name);
+        self.by_name.find(hash_of_names(region, name), is).copied()
     }
 
     fn insert_device(&mut self, source: usize, region: usize, name: &str) -> usize {
@@ -309,6 +320,7 @@ impl Engine {
             activity: Activity::Active,
             panes: Vec::new(),
             next: EventTime::MAX,
+            final_to: EventTime::MIN,
             armed: None,
             registered: None,
             raising: None,
@@ -317,7 +329,9 @@ impl Engine {
             dirty: false,
             identity_is_stored: false,
         });
-        self.by_name[region].insert(name.into(), index);
+        let hash = |device: &Device| hash_of_names(device.region_id.as_str(), device.id.as_str());
+        let devices = &self.devices;
+        self.by_name.insert_unique(hash(&devices[index]), index, |at| hash(&devices[*at]));
         self.mark(index);
         index
     }
@@ -340,10 +354,13 @@ impl Engine {
         let policy = self.settings.policies.resolve_region(name);
         self.regions.push(Region::new(RegionId::from(name), policy.max_hold));
         self.region_by_name.insert(name.into(), index);
-        self.by_name.push(FixedMap::default());
         self.partitions.add(Partition::default());
         index
     }
+}
+
+fn hash_of_names(region: &str, device: &str) -> u64 {
+    foldhash::fast::FixedState::default().hash_one((region, device))
 }
 
 /// What a region tells of each metric: what any source asks for, without first and last.
@@ -355,3 +372,6 @@ fn region_aggregates(settings: &Settings) -> Vec<Aggregates> {
     }
     asked
 }
+
+#[cfg(test)]
+mod tests;

@@ -28,7 +28,7 @@ pub(super) fn region_record(region: &Region, partition: &Partition) -> Vec<u8> {
     w.u8(u8::from(partition.idle)
         | u8::from(partition.behind) << 1
         | u8::from(region.watched) << 2);
-    w.signed(region.heard.0);
+    w.signed(region.heard.0).signed(region.final_to().0);
     w.0
 }
 
@@ -36,7 +36,7 @@ pub(super) fn region_record(region: &Region, partition: &Partition) -> Vec<u8> {
 #[derive(Debug)]
 pub(super) struct RegionRecord<'a> {
     pub(super) name: &'a str,
-    pub(super) watermarks: [EventTime; 3],
+    pub(super) watermarks: [EventTime; 4],
     pub(super) partition: Partition,
     pub(super) watched: bool,
     pub(super) heard: Span,
@@ -45,17 +45,14 @@ pub(super) struct RegionRecord<'a> {
 pub(super) fn read_region_record(value: &[u8]) -> Option<RegionRecord<'_>> {
     let mut r = Reader(value);
     let name = r.text()?;
-    let watermarks = [EventTime(r.signed()?), EventTime(r.signed()?), EventTime(r.signed()?)];
+    let [watermark, complete, published] =
+        [EventTime(r.signed()?), EventTime(r.signed()?), EventTime(r.signed()?)];
     let generator = Generator::restore(EventTime(r.signed()?), EventTime(r.signed()?));
     let flags = r.u8()?;
     let partition = Partition { generator, idle: flags & 1 != 0, behind: flags & 2 != 0 };
-    Some(RegionRecord {
-        name,
-        watermarks,
-        partition,
-        watched: flags & 4 != 0,
-        heard: Span(r.signed()?),
-    })
+    let (heard, final_to) = (Span(r.signed()?), EventTime(r.signed()?));
+    let watermarks = [watermark, complete, published, final_to];
+    Some(RegionRecord { name, watermarks, partition, watched: flags & 4 != 0, heard })
 }
 
 pub(super) fn identity_record(device: &Device) -> Vec<u8> {
@@ -70,13 +67,69 @@ pub(super) fn read_identity(value: &[u8]) -> Option<(usize, usize, &str)> {
     Some((r.small()?, r.small()?, r.text()?))
 }
 
+/// How far a device is, as one of its records tells it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Progress {
+    heard: Span,
+    activity: Activity,
+    highest: EventTime,
+    watermark: EventTime,
+    final_to: EventTime,
+}
+
+impl Progress {
+    pub(super) fn of(device: &Device) -> Self {
+        Self {
+            heard: device.heard,
+            activity: device.activity,
+            highest: device.generator.highest(),
+            watermark: device.generator.watermark(),
+            final_to: device.final_to,
+        }
+    }
+
+    fn write(&self, w: &mut Writer, base: EventTime) {
+        let some_final = self.final_to != EventTime::MIN;
+        w.u8(self.activity as u8 | u8::from(some_final) << 4).signed(self.heard.0);
+        w.signed(self.highest.0.wrapping_sub(base.0)).signed(self.watermark.0.wrapping_sub(base.0));
+        if some_final {
+            w.signed(self.final_to.0.wrapping_sub(self.watermark.0));
+        }
+    }
+
+    fn read(r: &mut Reader<'_>, base: EventTime) -> Option<Self> {
+        let flags = r.u8()?;
+        let activities = [Activity::Active, Activity::Idle, Activity::Following];
+        let activity = activities.into_iter().find(|a| *a as u8 == flags & 0xf)?;
+        let heard = Span(r.signed()?);
+        let highest = EventTime(r.signed()?.wrapping_add(base.0));
+        let watermark = EventTime(r.signed()?.wrapping_add(base.0));
+        let final_to = match flags >> 4 {
+            0 => EventTime::MIN,
+            _ => EventTime(r.signed()?.wrapping_add(watermark.0)),
+        };
+        Some(Self { heard, activity, highest, watermark, final_to })
+    }
+
+    /// Brings a device as far as this, whatever the order of its records. A device falls idle after it was last heard,
+    /// and is heard again only later.
+    fn apply(self, device: &mut Device) {
+        let generator = device.generator;
+        device.generator = Generator::restore(
+            generator.highest().max(self.highest),
+            generator.watermark().max(self.watermark),
+        );
+        device.final_to = device.final_to.max(self.final_to);
+        if (self.heard, self.activity as u8) > (device.heard, device.activity as u8) {
+            (device.heard, device.activity) = (self.heard, self.activity);
+        }
+    }
+}
+
 pub(super) fn device_record(device: &Device) -> Vec<u8> {
     let mut w = Writer::default();
-    let told = device.refusals != RateLimit::default();
-    w.u8(device.activity as u8 | u8::from(told) << 4);
-    w.signed(device.generator.highest().0).signed(device.generator.watermark().0);
-    w.signed(device.heard.0);
-    if told {
+    Progress::of(device).write(&mut w, EventTime(0));
+    if device.refusals != RateLimit::default() {
         write_limit(&mut w, &device.refusals);
     }
     w.0
@@ -84,13 +137,8 @@ pub(super) fn device_record(device: &Device) -> Vec<u8> {
 
 pub(super) fn read_device_record(device: &mut Device, value: &[u8]) -> Option<()> {
     let mut r = Reader(value);
-    let flags = r.u8()?;
-    device.activity = [Activity::Active, Activity::Idle, Activity::Following]
-        .into_iter()
-        .find(|activity| *activity as u8 == flags & 0xf)?;
-    device.generator = Generator::restore(EventTime(r.signed()?), EventTime(r.signed()?));
-    device.heard = Span(r.signed()?);
-    if flags >> 4 != 0 {
+    Progress::read(&mut r, EventTime(0))?.apply(device);
+    if !r.0.is_empty() {
         device.refusals = read_limit(&mut r)?;
     }
     Some(())
@@ -165,8 +213,16 @@ fn read_gauge(r: &mut Reader<'_>, start: EventTime) -> Option<Gauge> {
     Some(gauge)
 }
 
-pub(super) fn pane_record(pane: &Pane, metrics: &[SourceMetric]) -> Vec<u8> {
+pub(super) fn pane_record(
+    pane: &Pane,
+    metrics: &[SourceMetric],
+    progress: Option<Progress>,
+) -> Vec<u8> {
     let mut w = Writer::default();
+    w.u8(u8::from(progress.is_some()));
+    if let Some(progress) = progress {
+        progress.write(&mut w, pane.start);
+    }
     write_emission(&mut w, &pane.emission, pane.start);
     w.u8(u8::from(pane.in_region));
     let samples = &pane.samples;
@@ -183,16 +239,28 @@ pub(super) fn pane_record(pane: &Pane, metrics: &[SourceMetric]) -> Vec<u8> {
     w.0
 }
 
+/// Takes the device's progress, if it is there, from the record of a pane that starts at `start`; the rest is the pane's.
+pub(super) fn read_pane_progress<'a>(
+    device: &mut Device,
+    start: EventTime,
+    value: &'a [u8],
+) -> Option<Reader<'a>> {
+    let mut r = Reader(value);
+    if r.u8()? != 0 {
+        Progress::read(&mut r, start)?.apply(device);
+    }
+    Some(r)
+}
+
 /// Fills a pane; `place` says where a metric of the store's layout stands now.
 pub(super) fn read_pane_record(
     pane: &mut Pane,
-    value: &[u8],
+    mut r: Reader<'_>,
     place: impl Fn(usize) -> Option<usize>,
 ) -> Option<()> {
-    let mut r = Reader(value);
     pane.emission = read_emission(&mut r, pane.start)?;
     pane.in_region = r.u8()? != 0;
-    let samples: &mut Samples = &mut pane.samples;
+    let (samples, r): (&mut Samples, _) = (&mut pane.samples, &mut r);
     samples.count = r.small()?;
     if samples.count > 0 {
         samples.stamped = r.small()?;
@@ -200,7 +268,7 @@ pub(super) fn read_pane_record(
         samples.first = EventTime(r.signed()?.wrapping_add(pane.start.0));
         samples.last = EventTime(r.signed()?.wrapping_add(pane.start.0));
         for metric in 0..r.small::<usize>()? {
-            let gauge = read_gauge(&mut r, pane.start)?;
+            let gauge = read_gauge(r, pane.start)?;
             if let Some(mine) = place(metric).and_then(|at| samples.metrics.get_mut(at)) {
                 *mine = gauge;
             }

@@ -11,7 +11,8 @@ use crate::engine::dedup::Memory;
 use crate::engine::device::Activity;
 use crate::engine::pane::Pane;
 use crate::engine::records::{
-    read_device_record, read_identity, read_pane_record, read_region_record, read_rollup_record,
+    read_device_record, read_identity, read_pane_progress, read_pane_record, read_region_record,
+    read_rollup_record,
 };
 use crate::engine::settings::Settings;
 use crate::engine::snapshot::{
@@ -147,9 +148,8 @@ impl Restorer {
     fn take_region(&mut self, value: &[u8]) -> Option<()> {
         let record = read_region_record(value)?;
         let index = self.engine.region(record.name);
-        let [watermark, complete, published] = record.watermarks;
         let region = &mut self.engine.regions[index];
-        region.restore(watermark, complete, published);
+        region.restore(record.watermarks);
         (region.watched, region.heard) = (record.watched, record.heard);
         self.engine.partitions.restore(index, record.partition);
         Some(())
@@ -160,6 +160,9 @@ impl Restorer {
         self.engine.regions.get(region)?;
         let now = self.then.sources.get(source)?.now;
         let index = now.map(|now| self.engine.insert_device(now, region, name));
+        if let Some(index) = index {
+            self.engine.devices[index].heard = Span::ZERO; // until its progress is read
+        }
         self.devices.push(index);
         Some(())
     }
@@ -192,6 +195,7 @@ impl Restorer {
     ) -> Option<()> {
         let Engine { devices, settings, .. } = &mut self.engine;
         let device = &mut devices[device];
+        let rest = read_pane_progress(device, start, value)?;
         let source = &settings.sources[device.source];
         // A multiple that is no longer asked for is made of base windows, which are told for themselves.
         let asked = |window: &usize| *window == source.base || source.multiples.contains(window);
@@ -199,7 +203,7 @@ impl Restorer {
         let then = self.then.sources.iter().find(|then| then.now == Some(device.source))?;
         let size = settings.windows[window].size;
         let mut pane = Pane::new(window, start, size, source.metrics.len());
-        read_pane_record(&mut pane, value, |number| {
+        read_pane_record(&mut pane, rest, |number| {
             let metric = self.then.metrics.get(*then.metrics.get(number)?).copied().flatten()?;
             source.metrics.iter().position(|mine| mine.metric == metric)
         })?;
@@ -256,7 +260,7 @@ impl Engine {
     }
 
     fn wake_device(&mut self, index: usize) {
-        let (_, device, region) = self.parts(index);
+        let (cx, device, region) = self.parts(index);
         (device.dirty, device.identity_is_stored) = (false, true);
         device.panes.sort_by_key(|pane| (pane.end, pane.window));
         device.find_next();
@@ -265,15 +269,17 @@ impl Engine {
             region.advance(device.member, own);
         }
         if device.activity == Activity::Following {
-            region.follow(device.member, device.policy.lateness);
+            region.follow(device.member, device.policy.lateness, cx.stamp);
         }
         self.watch(index);
         self.look_again_at(index);
     }
 
     fn wake_region(&mut self, index: usize) {
+        let stamp = self.listening.stamp();
         let region = &mut self.regions[index];
         region.find_next();
+        region.hold_out(stamp); // told already
         if region.watched {
             let policy = self.settings.policies.resolve_region(region.id.as_str());
             let at = region.heard + policy.idle_timeout;

@@ -52,13 +52,8 @@ impl Engine {
             }
         }
         let region = &mut self.regions[index];
-        panes.retain(|key, _| {
-            let open = final_at(key.0, lateness) > complete;
-            region.closed.extend((!open).then_some(*key));
-            open
-        });
         region.panes = panes;
-        region.find_next();
+        region.finalise(complete);
         self.books.region_missed += std::mem::take(&mut region.missed);
         self.arm_region(index);
     }

@@ -9,10 +9,14 @@
 //! | 2 | gateway: listened time, books, where the logs begin |
 //! | 3 | region: its name and watermarks |
 //! | 4 | identity of a device, written once |
-//! | 5 | device: highest event time, watermark, last heard |
-//! | 6 | pane of a device: samples and what was told |
+//! | 5 | device: its progress (highest event time, watermark, last heard, whether idle), refusals told |
+//! | 6 | pane of a device: samples and what was told, and the device's progress |
 //! | 7 | roll-up of a region |
 //! | 8, 9 | segments of the duplicate memory |
+//!
+//! A message changes its device's progress and one pane. To write one record and not two, the progress goes into that
+//! pane; the device's own record is written only when no pane is. So a store holds progress of several ages. Nothing of
+//! it ever moves back, hence the newest is the greatest of them.
 
 use std::collections::BTreeSet;
 
@@ -21,10 +25,11 @@ use crate::engine::checkpoint::Checkpoint;
 use crate::engine::codec::{Reader, Writer};
 use crate::engine::dedup::Memory;
 use crate::engine::records::{
-    device_record, identity_record, pane_record, read_limit, region_record, rollup_record,
-    write_limit,
+    Progress, device_record, identity_record, pane_record, read_limit, region_record,
+    rollup_record, write_limit,
 };
 use crate::engine::settings::Settings;
+use crate::engine::side_output::RateLimit;
 use crate::time::{ArrivalTime, ClockQuality, EventTime, Span};
 
 /// Version of the records. A store with another one is refused.
@@ -60,11 +65,12 @@ impl Engine {
             self.obsolete.retain(|key| !kept.contains(key) && *key != [GATEWAY]);
             changes.extend(self.obsolete.drain(..).map(|key| (key, None)));
         }
-        let books = self.books;
-        if !changes.is_empty() || books != self.stored_books {
-            changes.push((key(GATEWAY, &[]), Some(self.gateway_record())));
+        // Also when only time passed: silence that was listened to counts after a restart too.
+        let gateway = self.gateway_record();
+        if gateway != self.stored_gateway {
+            changes.push((key(GATEWAY, &[]), Some(gateway.clone())));
+            self.stored_gateway = gateway;
         }
-        self.stored_books = books;
         self.layout_is_new = false;
         self.committed = self.dedup.unsettled_end();
         Checkpoint { changes, mark: self.committed }
@@ -73,6 +79,7 @@ impl Engine {
     /// Writes everything with the next checkpoint: a snapshot that stands alone.
     pub fn mark_all(&mut self) {
         self.layout_is_new = true;
+        self.stored_gateway.clear();
         for index in 0..self.devices.len() {
             self.devices[index].identity_is_stored = false;
             self.mark(index);
@@ -89,6 +96,7 @@ impl Engine {
 
     fn checkpoint_regions(&mut self, changes: &mut Vec<(Vec<u8>, Option<Vec<u8>>)>) {
         for (index, region) in (0..).zip(&mut self.regions) {
+            self.books.region_missed += std::mem::take(&mut region.missed);
             if !std::mem::take(&mut region.dirty) {
                 continue;
             }
@@ -114,15 +122,18 @@ impl Engine {
             if !std::mem::replace(&mut device.identity_is_stored, true) {
                 changes.push((key(IDENTITY, &number(index)), Some(identity_record(device))));
             }
-            changes.push((key(DEVICE, &number(index)), Some(device_record(device))));
             for (window, start) in device.closed.drain(..) {
                 changes.push((pane_key(index, window, start), None));
             }
             let metrics = &self.settings.sources[device.source].metrics;
+            let mut progress = Some(Progress::of(device));
             for pane in device.panes.iter_mut().filter(|pane| pane.dirty) {
                 pane.dirty = false;
                 let key = pane_key(index, pane.window, pane.start);
-                changes.push((key, Some(pane_record(pane, metrics))));
+                changes.push((key, Some(pane_record(pane, metrics, progress.take()))));
+            }
+            if progress.is_some() || device.refusals != RateLimit::default() {
+                changes.push((key(DEVICE, &number(index)), Some(device_record(device))));
             }
         }
     }
@@ -162,7 +173,7 @@ impl Engine {
         }
         let columns = std::iter::from_fn(|| r.unsigned());
         self.books = crate::engine::books::Books::from_columns(columns);
-        self.stored_books = self.books;
+        self.stored_gateway = value.to_owned();
         Some(beginnings)
     }
 }
