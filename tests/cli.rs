@@ -163,6 +163,20 @@ fn a_store_that_another_agent_has_open_is_refused_and_left_alone() {
     first.hears("cannot be reached");
 }
 
+#[test]
+fn asked_to_end_while_it_starts_it_leaves_cleanly() {
+    let place = Place::new(GOOD);
+    for _ in 0..5 {
+        let mut agent = Running::start(place.command(&["run"]));
+        agent.hears("store open");
+        let asked = Command::new("kill").arg(agent.child.id().to_string()).status();
+        assert!(asked.expect("kill is installed").success());
+        agent.hears("left");
+        let status = agent.child.wait().expect("it is our child");
+        assert!(status.success(), "{status}");
+    }
+}
+
 /// An agent that ends with its owner.
 struct Running {
     child: Child,
