@@ -209,14 +209,14 @@ pub(crate) fn answer(rules: &Rules, steps: &[Step]) -> Answer {
     };
     let mut malformed = 0;
     let mut ever = BTreeMap::new();
-    for index in 0..steps.len() {
+    for (index, step) in steps.iter().enumerate() {
         let before = index.checked_sub(1).map_or(i64::MIN, |last| run.answer.after[last].stamp);
         let (stamp, duration) = run.listened(index, false);
         run.apply_clock((before, stamp), false, duration, &mut ever);
-        match &steps[index].what {
+        match &step.what {
             What::Message(message) => malformed += u64::from(!run.message(index, message, &ever)),
             What::CaughtUp => {
-                run.apply_clock((stamp, steps[index].at.max(stamp)), true, duration, &mut ever);
+                run.apply_clock((stamp, step.at.max(stamp)), true, duration, &mut ever);
             }
             What::Tick | What::Up | What::Down => {}
         }
