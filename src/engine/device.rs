@@ -105,6 +105,14 @@ impl Device {
         }
     }
 
+    /// What a silent device is: it follows the clock once that is as far as its own watermark.
+    pub fn silent_activity(&self, stamp: ArrivalTime) -> Activity {
+        let own = self.generator.watermark();
+        let follows =
+            own != EventTime::MIN && bounded(stamp.stamped(), self.policy.lateness) >= own;
+        if follows { Activity::Following } else { Activity::Idle }
+    }
+
     /// Adds a record to its window, judged by watermark `w`, and says again what had been said of that window.
     pub fn add(
         &mut self,

@@ -7,7 +7,6 @@ use crate::engine::device::Activity;
 use crate::engine::effect::Effects;
 use crate::engine::region::HoldChange;
 use crate::engine::settings::ClockRules;
-use crate::engine::watermark::bounded;
 use crate::event::{Alert, AlertKind, Cause, Output, WatermarkReport};
 use crate::time::{ArrivalTime, EventTime, Now, Span};
 
@@ -85,8 +84,7 @@ impl Engine {
         let (mut changed, mut back) = (false, None);
         let (cx, device, region) = self.parts(index);
         if device.activity == Activity::Idle
-            && device.generator.watermark() != EventTime::MIN
-            && bounded(cx.stamp.stamped(), device.policy.lateness) >= device.generator.watermark()
+            && device.silent_activity(cx.stamp) == Activity::Following
         {
             device.activity = Activity::Following;
             changed = true;

@@ -268,6 +268,10 @@ impl Engine {
         if own != EventTime::MIN {
             region.advance(device.member, own);
         }
+        if device.activity != Activity::Active {
+            // A retained reading may have put the device ahead of the clock again, in a record of the same age.
+            device.activity = device.silent_activity(cx.stamp);
+        }
         if device.activity == Activity::Following {
             region.follow(device.member, device.policy.lateness, cx.stamp);
         }
