@@ -100,6 +100,14 @@ impl Device {
         }
     }
 
+    /// It is idle, and the clock has reached its own watermark.
+    pub fn is_left_by_clock(&self, stamp: ArrivalTime) -> bool {
+        let own = self.generator.watermark();
+        self.activity == Activity::Idle
+            && own != EventTime::MIN
+            && bounded(stamp.stamped(), self.policy.lateness) >= own
+    }
+
     /// Adds a record to its window, judged by watermark `w`, and says again what had been said of that window.
     pub fn add(
         &mut self,
