@@ -1,6 +1,6 @@
 //! What the benches share: processes, brokers, meters, and what the kernel counts of them.
 
-#![allow(dead_code, reason = "each bench uses its part")]
+#![allow(dead_code, unreachable_pub, reason = "each bench is a crate of its own and uses its part")]
 
 pub mod agent;
 pub mod broker;
