@@ -2,7 +2,10 @@
 //!
 //! `DEVICES` in the environment.
 
-#![allow(clippy::disallowed_methods, reason = "a bench measures real time and waits for real processes")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "a bench measures real time and waits for real processes"
+)]
 
 mod common;
 
@@ -18,15 +21,24 @@ fn main() {
     let devices = common::size("DEVICES", 10_000, 10_000);
     let directory = common::directory();
     let directory = directory.path();
-    let (broker, central) = (Broker::start(directory, "devices"), Broker::start(directory, "central"));
+    let (broker, central) =
+        (Broker::start(directory, "devices"), Broker::start(directory, "central"));
     // An hour closes when the one after the next begins.
     let window = "defaults.lateness = \"1h\"\ndefaults.max-hold = \"2h\"\n[[window]]\nname = \"hour\"\nsize = \"1h\"";
     let mut agent = Agent::start(directory, &directory.join("store"), &broker, &central, window);
-    println!("{:<44}{:>10}{:>10}{:>8}", format!("{devices} devices, MiB"), "VmRSS", "RssAnon", "goal");
+    println!(
+        "{:<44}{:>10}{:>10}{:>8}",
+        format!("{devices} devices, MiB"),
+        "VmRSS",
+        "RssAnon",
+        "goal"
+    );
     tell(&agent, "idle, nothing known");
     let this_hour = now_ms() / HOUR_MS * HOUR_MS;
     let mut sent = 0;
-    for (ago, name) in [(2, "one open hour"), (1, "two open hours"), (0, "the first of three hours told")] {
+    for (ago, name) in
+        [(2, "one open hour"), (1, "two open hours"), (0, "the first of three hours told")]
+    {
         // Ten messages of each device, at once.
         publish(broker.port, devices * 10, devices, f64::INFINITY, |number| {
             this_hour - ago * HOUR_MS + (number / devices) as i64

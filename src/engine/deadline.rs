@@ -80,6 +80,7 @@ impl Deadlines {
         let silence = self.silence.peek().map(|Reverse(entry)| *entry).filter(|e| e.0 <= duration);
         let clock = self.clock.peek().map(|Reverse(entry)| *entry).filter(|e| e.0 <= stamp);
         let silence_first = match (silence, clock) {
+            (None, None) => return None,
             (Some((at, _)), Some((then, _))) => duration - at >= stamp - then,
             (silence, _) => silence.is_some(),
         };
@@ -139,11 +140,15 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_due_before_its_time() {
+    fn nothing_is_due_before_its_time_and_nothing_is_lost_by_asking() {
         let mut deadlines = Deadlines::default();
         deadlines.at_duration(Span(40), Silence::Partition(0));
-        assert_eq!(deadlines.pop(ArrivalTime::MAX, Span(39)), None);
-        assert!(!deadlines.is_due(ArrivalTime::MAX, Span(39)));
-        assert!(deadlines.is_due(ArrivalTime::MIN, Span(40)));
+        deadlines.at_stamp(ArrivalTime(90), ClockDeadline::Publish);
+        assert_eq!(deadlines.pop(ArrivalTime(89), Span(39)), None);
+        assert!(!deadlines.is_due(ArrivalTime(89), Span(39)));
+        let clock = Due::Clock(ArrivalTime(90), ClockDeadline::Publish);
+        assert_eq!(deadlines.pop(ArrivalTime(90), Span(39)), Some(clock));
+        let silence = Due::Silence(Span(40), Silence::Partition(0));
+        assert_eq!(deadlines.pop(ArrivalTime(90), Span(40)), Some(silence));
     }
 }

@@ -149,6 +149,10 @@ pub struct Dedup {
     seen: HashSet<Fingerprint, ByFingerprint>,
     seen_log: NumberLog,
     unsettled: HashMap<Fingerprint, u32, ByFingerprint>,
+    /// Those of them that came on this connection: the broker does not deliver them again on it.
+    fresh: HashMap<Fingerprint, u32, ByFingerprint>,
+    /// Position in the log of unsettled content at which this connection began.
+    connected_at: u64,
     /// Redeliveries recognised on this connection.
     redelivered: HashMap<Fingerprint, u32, ByFingerprint>,
     unsettled_log: NumberLog,
@@ -171,6 +175,8 @@ impl Dedup {
             seen: HashSet::default(),
             seen_log: NumberLog::default(),
             unsettled: HashMap::default(),
+            fresh: HashMap::default(),
+            connected_at: 0,
             redelivered: HashMap::default(),
             unsettled_log: NumberLog::default(),
         }
@@ -195,10 +201,12 @@ impl Dedup {
         true
     }
 
-    /// Whether a redelivery without a device time is of content that was used and may not be settled. One delivery
-    /// accounts for one redelivery per connection.
+    /// Whether a redelivery without a device time is of content that was used and may not be settled. One delivery on
+    /// an earlier connection accounts for one redelivery per connection.
     pub fn is_redelivery(&mut self, fingerprint: Fingerprint) -> bool {
-        let Some(&deliveries) = self.unsettled.get(&fingerprint) else { return false };
+        let count = |of: &HashMap<Fingerprint, u32, ByFingerprint>| of.get(&fingerprint).copied();
+        let Some(deliveries) = count(&self.unsettled) else { return false };
+        let deliveries = deliveries.saturating_sub(count(&self.fresh).unwrap_or(0));
         let redelivered = self.redelivered.entry(fingerprint).or_default();
         *redelivered += 1;
         *redelivered <= deliveries
@@ -207,11 +215,14 @@ impl Dedup {
     /// A new connection: the broker delivers again whatever it has no acknowledgement for.
     pub fn reconnected(&mut self) {
         self.redelivered.clear();
+        self.fresh.clear();
+        self.connected_at = self.unsettled_end();
     }
 
     /// Remembers content without a device time until it is settled.
     pub fn remember_unsettled(&mut self, fingerprint: Fingerprint) {
         *self.unsettled.entry(fingerprint).or_default() += 1;
+        *self.fresh.entry(fingerprint).or_default() += 1;
         self.unsettled_log.push(fingerprint);
         if self.unsettled_log.kept.len() > self.capacity {
             self.forget_oldest_unsettled();
@@ -231,12 +242,11 @@ impl Dedup {
     }
 
     fn forget_oldest_unsettled(&mut self) {
+        let is_fresh = self.unsettled_log.first >= self.connected_at;
         let Some(oldest) = self.unsettled_log.pop() else { return };
-        if let Some(copies) = self.unsettled.get_mut(&oldest) {
-            *copies -= 1;
-            if *copies == 0 {
-                self.unsettled.remove(&oldest);
-            }
+        take_one(&mut self.unsettled, oldest);
+        if is_fresh {
+            take_one(&mut self.fresh, oldest);
         }
     }
 
@@ -264,6 +274,15 @@ impl Dedup {
             Memory::Unsettled => new.into_iter().for_each(|n| {
                 *self.unsettled.entry(n).or_default() += 1;
             }),
+        }
+    }
+}
+
+fn take_one(copies: &mut HashMap<Fingerprint, u32, ByFingerprint>, of: Fingerprint) {
+    if let Some(left) = copies.get_mut(&of) {
+        *left -= 1;
+        if *left == 0 {
+            copies.remove(&of);
         }
     }
 }
@@ -302,10 +321,23 @@ mod tests {
         let mut dedup = Dedup::new(9);
         dedup.remember_unsettled(5);
         dedup.remember_unsettled(5);
+        dedup.reconnected();
         assert!(dedup.is_redelivery(5) && dedup.is_redelivery(5));
         assert!(!dedup.is_redelivery(5));
         dedup.reconnected();
         assert!(dedup.is_redelivery(5), "the acknowledgement of the redelivery may be lost too");
+    }
+
+    #[test]
+    fn equal_readings_that_a_crash_lost_are_both_taken_when_they_are_delivered_again() {
+        let mut dedup = Dedup::new(9);
+        dedup.reconnected();
+        for _ in 0..2 {
+            assert!(!dedup.is_redelivery(5));
+            dedup.remember_unsettled(5);
+        }
+        dedup.reconnected();
+        assert!(dedup.is_redelivery(5) && dedup.is_redelivery(5), "both were taken meanwhile");
     }
 
     #[test]
@@ -315,6 +347,7 @@ mod tests {
         let end = dedup.unsettled_end();
         dedup.remember_unsettled(6);
         dedup.settle(end);
+        dedup.reconnected();
         assert!(!dedup.is_redelivery(5));
         assert!(dedup.is_redelivery(6));
     }

@@ -50,6 +50,8 @@ pub struct Device {
     pub panes: Vec<Pane>,
     /// The next watermark at which one of them fires or becomes final.
     pub next: EventTime,
+    /// Windows whose last instant is at or below it are final, whatever the configuration says since.
+    pub final_to: EventTime,
     /// Next moment on the listened clock at which it wants to be looked at.
     pub armed: Option<ArrivalTime>,
     /// Region scope: the combined watermark at which it is registered to be looked at.
@@ -96,12 +98,21 @@ impl Device {
 
     /// The watermark with the clock applied: an idle device follows it.
     pub fn watermark(&self, stamp: ArrivalTime) -> EventTime {
+        let own = self.generator.watermark();
         match self.activity {
-            Activity::Active => self.generator.watermark(),
-            Activity::Idle | Activity::Following => {
-                self.generator.watermark().max(bounded(stamp.stamped(), self.policy.lateness))
+            Activity::Idle | Activity::Following if own != EventTime::MIN => {
+                own.max(bounded(stamp.stamped(), self.policy.lateness))
             }
+            _ => own, // where there is none yet, the clock has nothing to carry on
         }
+    }
+
+    /// What a silent device is: it follows the clock once that is as far as its own watermark.
+    pub fn silent_activity(&self, stamp: ArrivalTime) -> Activity {
+        let own = self.generator.watermark();
+        let follows =
+            own != EventTime::MIN && bounded(stamp.stamped(), self.policy.lateness) >= own;
+        if follows { Activity::Following } else { Activity::Idle }
     }
 
     /// Adds a record to its window, judged by watermark `w`, and says again what had been said of that window.
@@ -117,7 +128,7 @@ impl Device {
         let spec = &cx.settings.windows[source.base];
         let start = spec.start_of(record.at);
         let end = spec.end_of(start);
-        if final_at(end, self.policy.allowed_lateness) <= w {
+        if final_at(end, self.policy.allowed_lateness) <= w || last_inside(end) <= self.final_to {
             return Added::Late(start, end);
         }
         let Some(index) = self.open(cx, source.base, start, region) else { return Added::NoRoom };
@@ -205,9 +216,10 @@ impl Device {
         if last > w && last > region.watermark() {
             return;
         }
-        for index in base..self.panes.len() {
+        let end = self.panes[base].end;
+        for index in self.panes.partition_point(|pane| pane.end < end)..self.panes.len() {
             let pane = &self.panes[index];
-            if index != base && !pane.holds(&self.panes[base]) {
+            if index != base && (self.is_base(cx, pane) || !pane.holds(&self.panes[base])) {
                 continue;
             }
             self.defer_region(cx, index, region);
@@ -306,10 +318,13 @@ impl Device {
                 self.fire(cx, index, trigger, out);
             }
         }
-        for _ in 0..past {
-            let pane = self.panes.remove(0);
+        for left in (1..=past).rev() {
+            // Parts before the multiples that they are settled into, which may end with them.
+            let part = self.panes[..left].iter().position(|pane| self.is_base(cx, pane));
+            let pane = self.panes.remove(part.unwrap_or(0));
             self.settle_into_rollups(cx, &pane, region);
             self.closed.push((pane.window, pane.start));
+            self.final_to = self.final_to.max(last_inside(pane.end));
         }
         self.find_next();
     }
@@ -366,12 +381,14 @@ impl Device {
     /// When the clock alone brings the next thing to do.
     pub fn next_on_clock(&self) -> Option<ArrivalTime> {
         let reaches = |w: EventTime| ArrivalTime((w + self.policy.lateness + Span(1)).0);
+        let is_a_time = |w: &EventTime| *w != EventTime::MIN && *w != EventTime::MAX;
         let follows = match self.activity {
             Activity::Active => None,
-            Activity::Idle => Some(reaches(self.generator.watermark())),
-            Activity::Following => Some(self.next).filter(|w| *w != EventTime::MAX).map(reaches),
+            Activity::Idle => Some(self.generator.watermark()),
+            Activity::Following => Some(self.next),
         };
         let revises = self.panes.iter().filter_map(|pane| pane.emission.due());
+        let follows = follows.filter(is_a_time).map(reaches);
         follows.into_iter().chain(revises).filter(|at| *at != ArrivalTime::MAX).min()
     }
 }

@@ -5,11 +5,13 @@ use crate::engine::context::Trigger;
 use crate::engine::deadline::{ClockDeadline, Due, Silence};
 use crate::engine::device::Activity;
 use crate::engine::effect::Effects;
-use crate::engine::region::{HoldChange, RegionPane, RegionSamples};
-use crate::engine::watermark::bounded;
-use crate::engine::window::{final_at, last_inside};
+use crate::engine::region::HoldChange;
+use crate::engine::settings::ClockRules;
 use crate::event::{Alert, AlertKind, Cause, Output, WatermarkReport};
 use crate::time::{ArrivalTime, EventTime, Now, Span};
+
+/// Watermarks of a longer gap are not told one by one.
+const MAX_PUBLISH_GAP: Span = Span::from_hours(24);
 
 impl Engine {
     /// Applies the clock up to `now`: idleness, closing by clock, due revisions, in the order of their moments.
@@ -23,7 +25,7 @@ impl Engine {
                 }
                 Due::Clock(at, what) => {
                     self.listening.step_to(at);
-                    self.on_clock(at, what, out);
+                    self.on_clock(at, what, stamp, out);
                 }
             }
         }
@@ -45,9 +47,6 @@ impl Engine {
         let silent_at = device.heard + device.policy.idle_timeout;
         if silent_at > at {
             self.deadlines.at_duration(silent_at, Silence::Device(index));
-        } else if device.generator.watermark() == EventTime::MIN {
-            // It has no watermark that could follow the clock; it is looked at again when it is heard.
-            device.activity = Activity::Idle;
         } else {
             device.activity = Activity::Idle;
             self.mark(index);
@@ -55,7 +54,13 @@ impl Engine {
         }
     }
 
-    fn on_clock(&mut self, at: ArrivalTime, what: ClockDeadline, out: &mut Effects) {
+    fn on_clock(
+        &mut self,
+        at: ArrivalTime,
+        what: ClockDeadline,
+        now: ArrivalTime,
+        out: &mut Effects,
+    ) {
         match what {
             ClockDeadline::Device(device) if self.devices[device].armed == Some(at) => {
                 self.devices[device].armed = None;
@@ -63,28 +68,27 @@ impl Engine {
             }
             ClockDeadline::Region(region) if self.regions[region].armed == Some(at) => {
                 self.regions[region].armed = None;
-                self.regions[region].progress(at);
+                self.progress_region(region, out);
                 self.settle_region(region, Cause::Idle, out);
             }
             ClockDeadline::Device(_) | ClockDeadline::Region(_) => {} // an earlier or later one took its place
             ClockDeadline::Publish => {
                 self.publish_watermarks(out);
-                self.publish_again(at);
+                self.publish_again(at, now);
             }
         }
     }
 
     /// What the clock does to a device: an idle one's watermark follows it, revisions come due.
     fn follow_clock(&mut self, index: usize, out: &mut Effects) {
-        let mut changed = false;
+        let (mut changed, mut back) = (false, None);
         let (cx, device, region) = self.parts(index);
         if device.activity == Activity::Idle
-            && device.generator.watermark() != EventTime::MIN
-            && bounded(cx.stamp.stamped(), device.policy.lateness) >= device.generator.watermark()
+            && device.silent_activity(cx.stamp) == Activity::Following
         {
             device.activity = Activity::Following;
             changed = true;
-            region.follow(device.member, device.policy.lateness);
+            back = region.follow(device.member, device.policy.lateness, cx.stamp);
         }
         let w = device.watermark(cx.stamp);
         if device.activity == Activity::Following && w >= device.next {
@@ -101,15 +105,25 @@ impl Engine {
         self.arm_device(index);
         if self.in_device_scope() {
             let region = self.devices[index].region;
-            self.regions[region].progress(self.listening.stamp());
-            self.settle_region(region, Cause::Idle, out);
+            self.tell_holds(region, back.as_slice(), out);
+            self.look_now_at(region);
         } else {
             self.register(index);
         }
     }
 
+    /// A region is looked at once all its devices are that something is due of at this moment.
+    fn look_now_at(&mut self, index: usize) {
+        let stamp = self.listening.stamp();
+        let region = &mut self.regions[index];
+        if region.armed.is_none_or(|armed| stamp < armed) {
+            region.armed = Some(stamp);
+            self.deadlines.at_stamp(stamp, ClockDeadline::Region(index));
+        }
+    }
+
     /// A message of the device was heard: its idleness ends, and its watermark stays where the clock brought it.
-    pub(super) fn hear(&mut self, index: usize, out: &mut Effects) {
+    pub(super) fn hear(&mut self, index: usize) {
         if !self.has_clock() {
             return;
         }
@@ -125,31 +139,36 @@ impl Engine {
         let w = device.watermark(cx.stamp);
         let followed = device.activity == Activity::Following;
         device.activity = Activity::Active;
-        let changes = if followed {
+        if followed {
             device.generator.raise(w);
             region.unfollow(device.policy.lateness);
-            region.advance(device.member, w)
-        } else {
-            Vec::new()
-        };
+            region.advance(device.member, w);
+        }
         self.watch(index);
         self.mark(index);
-        self.tell_holds(self.devices[index].region, &changes, out);
     }
 
-    /// Raises the watermarks that a message raised.
+    /// Raises the watermarks that a message raised: of all its devices, then of their regions.
     pub(super) fn raise_touched(&mut self, out: &mut Effects) {
         let mut touched = std::mem::take(&mut self.touched);
+        let mut regions = std::mem::take(&mut self.touched_regions);
         for index in touched.drain(..) {
             if let Some((to, cause)) = self.devices[index].raising.take() {
+                let region = self.devices[index].region;
                 if self.in_device_scope() {
                     self.raise_device(index, to, cause, out);
+                    regions.retain(|(other, _)| *other != region);
+                    regions.push((region, cause));
                 } else {
-                    self.raise_partition(self.devices[index].region, to, cause, out);
+                    self.raise_partition(region, to, cause, out);
                 }
             }
         }
         self.touched = touched;
+        for (region, cause) in regions.drain(..) {
+            self.raise_region(region, cause, out);
+        }
+        self.touched_regions = regions;
     }
 
     fn raise_device(&mut self, index: usize, to: EventTime, cause: Cause, out: &mut Effects) {
@@ -165,17 +184,26 @@ impl Engine {
         if to >= device.next {
             device.settle(&cx, to, Trigger { cause, watermark: Some(to) }, region, out);
         }
-        let changes = region.advance(device.member, to);
-        let region = device.region;
-        let stamp = self.listening.stamp();
-        let moved = self.regions[region].progress(stamp);
-        self.tell_holds(region, &changes, out);
-        if moved {
+        region.advance(device.member, to);
+        if device.activity == Activity::Idle {
+            self.follow_clock(index, out);
+        }
+    }
+
+    fn raise_region(&mut self, region: usize, cause: Cause, out: &mut Effects) {
+        if self.progress_region(region, out) {
             self.settle_region(region, cause, out);
+        } else {
+            self.arm_region(region);
         }
-        if self.devices[index].activity == Activity::Idle {
-            self.arm_device(index);
-        }
+    }
+
+    /// Brings a region's watermarks up to date; tells whether any moved.
+    fn progress_region(&mut self, index: usize, out: &mut Effects) -> bool {
+        let stamp = self.listening.stamp();
+        let changes = self.regions[index].hold_out(stamp);
+        self.tell_holds(index, &changes, out);
+        self.regions[index].progress(stamp)
     }
 
     fn tell_holds(&mut self, region: usize, changes: &[HoldChange], out: &mut Effects) {
@@ -300,99 +328,10 @@ impl Engine {
         }
     }
 
-    /// A region's roll-ups follow its watermark.
-    fn settle_region(&mut self, region: usize, cause: Cause, out: &mut Effects) {
-        let w = self.region_closing(region);
-        let trigger = Trigger { cause, watermark: Some(w) };
-        self.settle_region_at(region, w, trigger, out);
-        self.publish_if_immediate(out);
-    }
-
-    fn region_closing(&self, region: usize) -> EventTime {
-        if self.in_device_scope() {
-            self.regions[region].watermark()
-        } else {
-            self.partitions.combined()
-        }
-    }
-
-    /// Roll-ups fire up to `w`, due revisions are told, what all devices are past becomes final.
-    fn settle_region_at(
-        &mut self,
-        index: usize,
-        w: EventTime,
-        trigger: Trigger,
-        out: &mut Effects,
-    ) {
-        let stamp = self.listening.stamp();
-        let complete = if self.in_device_scope() { self.regions[index].complete() } else { w };
-        let complete = if trigger.watermark.is_none() { EventTime::MAX } else { complete };
-        let lateness = self.regions[index].allowed_lateness();
-        let mut panes = std::mem::take(&mut self.regions[index].panes);
-        for (key, pane) in &mut panes {
-            let fires = pane.emission.awaits_watermark() && last_inside(key.0) <= w;
-            let is_final = final_at(key.0, lateness) <= complete;
-            let revises = pane.emission.due().is_some_and(|due| due <= stamp || is_final);
-            if fires {
-                self.fire_region(index, *key, pane, trigger, out);
-            } else if revises {
-                let trigger = Trigger { cause: Cause::Element, ..trigger };
-                self.fire_region(index, *key, pane, trigger, out);
-            }
-        }
-        let region = &mut self.regions[index];
-        panes.retain(|key, _| {
-            let open = final_at(key.0, lateness) > complete;
-            region.closed.extend((!open).then_some(*key));
-            open
-        });
-        region.panes = panes;
-        region.find_next();
-        self.books.region_missed += std::mem::take(&mut region.missed);
-        self.arm_region(index);
-    }
-
-    /// Tells a region's roll-up as it stands. Its cost is that of its devices; revisions are held back for it.
-    fn fire_region(
-        &mut self,
-        index: usize,
-        key: (EventTime, usize),
-        pane: &mut RegionPane,
-        trigger: Trigger,
-        out: &mut Effects,
-    ) {
-        let samples = self.region_samples(index, key, pane);
-        let revision = pane.emission.tell();
-        pane.dirty = true;
-        self.regions[index].dirty = true;
-        let cx = self.context();
-        let region = &self.regions[index];
-        let who = (&region.id, region.members.len());
-        out.push(Output::Region(cx.region_result(who, key, pane, &samples, revision, trigger)));
-    }
-
-    /// All samples of a region's roll-up: those of final windows, and those of the devices' open ones.
-    fn region_samples(
-        &self,
-        index: usize,
-        key: (EventTime, usize),
-        pane: &RegionPane,
-    ) -> RegionSamples {
-        let cx = self.context();
-        let mut samples = pane.settled.clone();
-        for &member in &self.regions[index].members {
-            let device = &self.devices[member];
-            if let Some(open) = device.pane(key).filter(|open| open.in_region) {
-                samples.merge(&device.composed(&cx, open), &cx.source(device).metrics);
-            }
-        }
-        samples
-    }
-
     pub(super) fn arm_device(&mut self, index: usize) {
         let device = &mut self.devices[index];
         if let Some(at) =
-            device.next_on_clock().filter(|_| self.settings.clock == super::ClockRules::Applied)
+            device.next_on_clock().filter(|_| self.settings.clock == ClockRules::Applied)
             && device.armed.is_none_or(|armed| at < armed)
         {
             device.armed = Some(at);
@@ -400,31 +339,27 @@ impl Engine {
         }
     }
 
-    pub(super) fn arm_region(&mut self, index: usize) {
-        let region = &mut self.regions[index];
-        if let Some(at) = region.next_on_clock(self.listening.stamp())
-            && self.settings.clock == super::ClockRules::Applied
-            && region.armed.is_none_or(|armed| at < armed)
-        {
-            region.armed = Some(at);
-            self.deadlines.at_stamp(at, ClockDeadline::Region(index));
-        }
-    }
-
     /// Watermarks are published from now on, in steps of the interval.
     pub(super) fn start_publishing(&mut self, now: Now) {
         if self.publish_at.is_none() && self.settings.watermark_interval > Span::ZERO {
-            self.publish_again(now.wall);
+            self.publish_again(now.wall, now.wall);
         }
     }
 
-    fn publish_again(&mut self, last: ArrivalTime) {
-        let at = last + self.settings.watermark_interval;
+    /// Sets the next moment after `last`. Of a gap of days, as when a clock gets its time, only the end is told.
+    fn publish_again(&mut self, last: ArrivalTime, now: ArrivalTime) {
+        let interval = self.settings.watermark_interval;
+        let missed = (now - last).0 / interval.0;
+        let skipped =
+            if now - last > MAX_PUBLISH_GAP { missed.saturating_mul(interval.0) } else { 0 };
+        let at = (last + Span(skipped)).max(last + interval);
         self.publish_at = Some(at);
-        self.deadlines.at_stamp(at, ClockDeadline::Publish);
+        if at > last {
+            self.deadlines.at_stamp(at, ClockDeadline::Publish);
+        }
     }
 
-    fn publish_if_immediate(&mut self, out: &mut Effects) {
+    pub(super) fn publish_if_immediate(&mut self, out: &mut Effects) {
         if self.settings.watermark_interval == Span::ZERO {
             self.publish_watermarks(out);
         }
@@ -432,10 +367,9 @@ impl Engine {
 
     /// Tells the watermarks that moved since they were last told, of the regions and then of the gateway.
     fn publish_watermarks(&mut self, out: &mut Effects) {
-        let stamp = self.listening.stamp();
         for index in 0..self.regions.len() {
             if self.in_device_scope() {
-                self.regions[index].progress(stamp);
+                self.progress_region(index, out);
             }
             let region = &mut self.regions[index];
             let w = region.watermark();

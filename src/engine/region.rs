@@ -43,6 +43,8 @@ pub struct Region {
     next: EventTime,
     own: Minimum,
     held: BTreeMap<usize, EventTime>,
+    /// Held out until they moved, and not looked at since.
+    returning: Vec<usize>,
     followers: BTreeMap<Span, u32>,
     highest: EventTime,
     max_hold: Span,
@@ -51,6 +53,8 @@ pub struct Region {
     watermark: EventTime,
     /// The minimum with those held out: nothing at or below it comes from anybody.
     complete: EventTime,
+    /// Roll-ups whose last instant is at or below it are final, however long the lateness of who joins later.
+    final_to: EventTime,
 }
 
 /// A member crossed `max-hold`.
@@ -81,18 +85,21 @@ impl Region {
             next: EventTime::MAX,
             own: Minimum::default(),
             held: BTreeMap::new(),
+            returning: Vec::new(),
             followers: BTreeMap::new(),
             highest: EventTime::MIN,
             max_hold,
             allowed_lateness: Span::ZERO,
             watermark: EventTime::MIN,
             complete: EventTime::MIN,
+            final_to: EventTime::MIN,
         }
     }
 
-    /// Takes back where a snapshot left the watermarks.
-    pub fn restore(&mut self, watermark: EventTime, complete: EventTime, published: EventTime) {
-        (self.watermark, self.complete, self.published) = (watermark, complete, published);
+    /// Takes back where a snapshot left the watermarks: the published one, the slowest, the one last told, and what is
+    /// final.
+    pub fn restore(&mut self, watermarks: [EventTime; 4]) {
+        [self.watermark, self.complete, self.published, self.final_to] = watermarks;
         self.dirty = false;
     }
 
@@ -113,40 +120,57 @@ impl Region {
         self.complete
     }
 
-    /// A member's watermark is now `to`. Says who crossed `max-hold`, which is nobody most of the time.
-    pub fn advance(&mut self, member: usize, to: EventTime) -> Vec<HoldChange> {
-        let mut changes = Vec::new();
+    /// A member's watermark is now `to`. Whom it leaves behind is for [`Self::hold_out`] to say, once all that a message
+    /// moves have moved.
+    pub fn advance(&mut self, member: usize, to: EventTime) {
         self.highest = self.highest.max(to);
-        if self.held.contains_key(&member) {
-            if self.highest - to > self.max_hold {
-                self.held.insert(member, to);
-            } else {
-                self.held.remove(&member);
-                self.own.set(member, to);
-                changes.push(HoldChange { member, out: false, watermark: to });
-            }
-        } else {
-            self.own.set(member, to);
+        if self.held.remove(&member).is_some() {
+            self.returning.push(member);
         }
-        self.hold_out(&mut changes);
-        changes
+        self.own.set(member, to);
     }
 
-    fn hold_out(&mut self, changes: &mut Vec<HoldChange>) {
-        while self.highest - self.own.least() > self.max_hold {
-            let Some(member) = self.own.least_slot() else { return };
+    /// Leaves out whoever lags more than `max-hold` behind the highest, and takes back who no longer does. Says who
+    /// crossed it, which is nobody most of the time.
+    pub fn hold_out(&mut self, stamp: ArrivalTime) -> Vec<HoldChange> {
+        let mut changes = Vec::new();
+        let highest = self.highest(stamp);
+        while let Some(member) = self.own.least_slot()
+            && highest - self.own.least() > self.max_hold
+        {
             let watermark = self.own.value(member);
             self.own.set(member, EventTime::MAX);
             self.held.insert(member, watermark);
-            changes.push(HoldChange { member, out: true, watermark });
+            match self.returning.iter().position(|returning| *returning == member) {
+                Some(at) => drop(self.returning.remove(at)),
+                None => changes.push(HoldChange { member, out: true, watermark }),
+            }
         }
+        for member in self.returning.drain(..) {
+            let watermark = self.own.value(member);
+            changes.push(HoldChange { member, out: false, watermark });
+        }
+        changes
     }
 
-    /// An idle member follows the clock from now on.
-    pub fn follow(&mut self, member: usize, lateness: Span) {
-        self.held.remove(&member);
+    /// The highest watermark of a member, those that follow the clock included.
+    fn highest(&self, stamp: ArrivalTime) -> EventTime {
+        let fastest = self.followers.keys().next();
+        fastest
+            .map_or(self.highest, |lateness| self.highest.max(bounded(stamp.stamped(), *lateness)))
+    }
+
+    /// An idle member follows the clock from now on; one that was left out is back with that.
+    pub fn follow(
+        &mut self,
+        member: usize,
+        lateness: Span,
+        stamp: ArrivalTime,
+    ) -> Option<HoldChange> {
         self.own.set(member, EventTime::MAX);
         *self.followers.entry(lateness).or_default() += 1;
+        let watermark = bounded(stamp.stamped(), lateness);
+        self.held.remove(&member).map(|_| HoldChange { member, out: false, watermark })
     }
 
     /// A member that followed the clock is heard again; [`Self::advance`] says where it stands.
@@ -160,13 +184,13 @@ impl Region {
 
     /// Brings the watermarks up to date; tells whether any moved. `stamp` is the listened stamp.
     pub fn progress(&mut self, stamp: ArrivalTime) -> bool {
-        let own = self.own.least();
+        let (own, highest) = (self.own.least(), self.highest(stamp));
         let mut least = own;
         let mut complete = own.min(self.held.values().copied().min().unwrap_or(EventTime::MAX));
         for lateness in self.followers.keys().rev() {
             let follower = bounded(stamp.stamped(), *lateness);
             complete = complete.min(follower);
-            if self.highest - follower <= self.max_hold || self.highest == EventTime::MIN {
+            if highest - follower <= self.max_hold {
                 least = least.min(follower);
             }
         }
@@ -188,7 +212,25 @@ impl Region {
 
     /// Whether the roll-up of a window that ends at `end` is final.
     pub fn is_final(&self, end: EventTime) -> bool {
-        final_at(end, self.allowed_lateness) <= self.complete
+        last_inside(end) <= self.final_to || final_at(end, self.allowed_lateness) <= self.complete
+    }
+
+    /// Roll-ups whose last instant is at or below it are final.
+    pub fn final_to(&self) -> EventTime {
+        self.final_to
+    }
+
+    /// Forgets the roll-ups that are final at `complete`.
+    pub fn finalise(&mut self, complete: EventTime) {
+        let lateness = self.allowed_lateness;
+        let closed = &mut self.closed;
+        self.panes.retain(|key, _| {
+            let open = final_at(key.0, lateness) > complete;
+            closed.extend((!open).then_some(*key));
+            open
+        });
+        self.final_to = self.final_to.max(complete - lateness);
+        self.find_next();
     }
 
     /// The roll-up that a device's window belongs to, made where it does not exist; `None` when it is final.
@@ -218,24 +260,34 @@ impl Region {
 
     /// Finds the next such watermark.
     pub fn find_next(&mut self) {
-        let allowed_lateness = self.allowed_lateness;
-        let next = |(end, _): &(EventTime, usize), pane: &RegionPane| {
-            let fires = pane.emission.awaits_watermark();
-            if fires { last_inside(*end) } else { final_at(*end, allowed_lateness) }
-        };
-        self.next =
-            self.panes.iter().map(|(key, pane)| next(key, pane)).min().unwrap_or(EventTime::MAX);
+        self.next = self.targets().min().unwrap_or(EventTime::MAX);
     }
 
-    /// When the clock alone brings the next thing to do: a roll-up closes, or a revision is due.
+    /// For each roll-up the next watermark at which something is to be done with it.
+    fn targets(&self) -> impl Iterator<Item = EventTime> {
+        self.panes.iter().map(|((end, _), pane)| {
+            let fires = pane.emission.awaits_watermark();
+            if fires { last_inside(*end) } else { final_at(*end, self.allowed_lateness) }
+        })
+    }
+
+    /// When the clock alone brings the next thing to do: a roll-up closes, a revision is due, or those that follow it
+    /// leave a member behind.
     pub fn next_on_clock(&self, stamp: ArrivalTime) -> Option<ArrivalTime> {
         let slowest = self.followers.keys().next_back();
-        let closes = slowest
-            .filter(|_| self.next != EventTime::MAX)
-            .map(|lateness| ArrivalTime((self.next + *lateness + Span(1)).0))
-            .filter(|at| *at > stamp);
+        let reaches = |w: EventTime, lateness: &Span| ArrivalTime((w + *lateness + Span(1)).0);
+        // Not only the next of them: that one may wait for a member that lags.
+        let closes =
+            slowest.into_iter().flat_map(|slowest| self.targets().map(|w| reaches(w, slowest)));
+        let leaves = self
+            .followers
+            .keys()
+            .next()
+            .filter(|_| self.own.least() != EventTime::MAX)
+            .map(|fastest| reaches(self.own.least() + self.max_hold + Span(1), fastest));
+        let by_watermark = closes.chain(leaves).filter(|at| *at > stamp);
         let revises = self.panes.values().filter_map(|pane| pane.emission.due());
-        closes.into_iter().chain(revises).filter(|at| *at != ArrivalTime::MAX).min()
+        by_watermark.chain(revises).filter(|at| *at != ArrivalTime::MAX).min()
     }
 }
 
@@ -329,15 +381,29 @@ mod tests {
     fn a_lag_of_exactly_max_hold_holds_and_one_more_is_left_out() {
         let mut region = region(2);
         region.advance(0, EventTime(0));
-        assert!(region.advance(1, EventTime(100)).is_empty());
+        region.advance(1, EventTime(100));
+        assert!(region.hold_out(ArrivalTime(0)).is_empty());
         assert_eq!(watermark(&mut region, 0), 0);
         let out = HoldChange { member: 0, out: true, watermark: EventTime(0) };
-        assert_eq!(region.advance(1, EventTime(101)), [out]);
+        region.advance(1, EventTime(101));
+        assert_eq!(region.hold_out(ArrivalTime(0)), [out]);
         assert_eq!(watermark(&mut region, 0), 101);
         assert_eq!(region.complete(), EventTime(0), "a roll-up is kept for it");
         let back = HoldChange { member: 0, out: false, watermark: EventTime(1) };
-        assert_eq!(region.advance(0, EventTime(1)), [back]);
+        region.advance(0, EventTime(1));
+        assert_eq!(region.hold_out(ArrivalTime(0)), [back]);
         assert_eq!(watermark(&mut region, 0), 101);
+    }
+
+    #[test]
+    fn members_that_move_together_leave_nobody_behind() {
+        let mut region = region(3);
+        (0..3).for_each(|member| region.advance(member, EventTime(0)));
+        (0..2).for_each(|member| region.advance(member, EventTime(500)));
+        let out = HoldChange { member: 2, out: true, watermark: EventTime(0) };
+        assert_eq!(region.hold_out(ArrivalTime(0)), [out]);
+        region.advance(2, EventTime(50));
+        assert_eq!(region.hold_out(ArrivalTime(0)), [], "it moved and is still out");
     }
 
     #[test]
@@ -345,12 +411,27 @@ mod tests {
         let mut region = region(2);
         region.advance(0, EventTime(500));
         region.advance(1, EventTime(500));
-        region.follow(0, Span(10));
-        region.follow(1, Span(20));
+        region.follow(0, Span(10), ArrivalTime(0));
+        region.follow(1, Span(20), ArrivalTime(0));
         assert_eq!(watermark(&mut region, 600), 579);
         region.unfollow(Span(20));
         region.advance(1, EventTime(579));
         assert_eq!(watermark(&mut region, 620), 579);
+    }
+
+    #[test]
+    fn a_member_that_the_followers_leave_behind_is_left_out() {
+        let mut region = region(2);
+        region.advance(0, EventTime(500));
+        region.advance(1, EventTime(500));
+        region.follow(0, Span(10), ArrivalTime(520));
+        assert_eq!(region.next_on_clock(ArrivalTime(520)), Some(ArrivalTime(612)));
+        assert_eq!(region.hold_out(ArrivalTime(611)), [], "it follows at 600, and 100 is max-hold");
+        let out = HoldChange { member: 1, out: true, watermark: EventTime(500) };
+        assert_eq!(region.hold_out(ArrivalTime(612)), [out]);
+        assert_eq!(watermark(&mut region, 612), 601);
+        let back = HoldChange { member: 1, out: false, watermark: EventTime(609) };
+        assert_eq!(region.follow(1, Span(10), ArrivalTime(620)), Some(back));
     }
 
     #[test]

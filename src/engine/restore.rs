@@ -10,11 +10,14 @@ use crate::engine::deadline::{ClockDeadline, Silence};
 use crate::engine::dedup::Memory;
 use crate::engine::device::Activity;
 use crate::engine::pane::Pane;
+use crate::engine::records::{
+    read_device_record, read_identity, read_pane_progress, read_pane_record, read_region_record,
+    read_rollup_record,
+};
 use crate::engine::settings::Settings;
 use crate::engine::snapshot::{
     DEVICE, GATEWAY, IDENTITY, LAYOUT, PANE, REGION, ROLLUP, SEEN, UNSETTLED, VERSION, layout,
-    read_device_record, read_identity, read_pane_key, read_pane_progress, read_pane_record, read_region_record,
-    read_rollup_record,
+    read_pane_key,
 };
 use crate::ids::Generation;
 use crate::time::{ArrivalTime, EventTime, Span};
@@ -145,9 +148,8 @@ impl Restorer {
     fn take_region(&mut self, value: &[u8]) -> Option<()> {
         let record = read_region_record(value)?;
         let index = self.engine.region(record.name);
-        let [watermark, complete, published] = record.watermarks;
         let region = &mut self.engine.regions[index];
-        region.restore(watermark, complete, published);
+        region.restore(record.watermarks);
         (region.watched, region.heard) = (record.watched, record.heard);
         self.engine.partitions.restore(index, record.partition);
         Some(())
@@ -258,7 +260,7 @@ impl Engine {
     }
 
     fn wake_device(&mut self, index: usize) {
-        let (_, device, region) = self.parts(index);
+        let (cx, device, region) = self.parts(index);
         (device.dirty, device.identity_is_stored) = (false, true);
         device.panes.sort_by_key(|pane| (pane.end, pane.window));
         device.find_next();
@@ -266,16 +268,22 @@ impl Engine {
         if own != EventTime::MIN {
             region.advance(device.member, own);
         }
+        if device.activity != Activity::Active {
+            // A retained reading may have put the device ahead of the clock again, in a record of the same age.
+            device.activity = device.silent_activity(cx.stamp);
+        }
         if device.activity == Activity::Following {
-            region.follow(device.member, device.policy.lateness);
+            region.follow(device.member, device.policy.lateness, cx.stamp);
         }
         self.watch(index);
         self.look_again_at(index);
     }
 
     fn wake_region(&mut self, index: usize) {
+        let stamp = self.listening.stamp();
         let region = &mut self.regions[index];
         region.find_next();
+        region.hold_out(stamp); // told already
         if region.watched {
             let policy = self.settings.policies.resolve_region(region.id.as_str());
             let at = region.heard + policy.idle_timeout;

@@ -1,0 +1,244 @@
+//! An engine in virtual time, with a store in memory that it can be restarted from.
+
+use std::collections::BTreeMap;
+
+use tidegate::config::{Config, Mode};
+use tidegate::engine::Engine;
+use tidegate::engine::effect::Effects;
+use tidegate::engine::input::{Ingress, Input, Publish, Topic};
+use tidegate::engine::restore::Restorer;
+use tidegate::event::Output;
+use tidegate::ids::Generation;
+use tidegate::time::{ArrivalTime, ClockQuality, EventTime, MonoTime, Now};
+use tidegate::wire::encode::{Identity, encode_line};
+
+use crate::reference::{Message, Rules, Step, What, Window};
+
+pub(crate) const NOON: i64 = 1_795_953_600_000;
+pub(crate) const SECOND: i64 = 1_000;
+pub(crate) const MINUTE: i64 = 60_000;
+pub(crate) const HOUR: i64 = 3_600_000;
+
+/// Hours and days, and the documented defaults.
+pub(crate) fn defaults() -> Rules {
+    Rules {
+        lateness: ["north", "south", "west"].map(|region| (region.to_owned(), 2 * MINUTE)).into(),
+        idle_timeout: 5 * MINUTE,
+        allowed_lateness: 2 * HOUR,
+        allowed_lateness_z: 2 * HOUR,
+        max_hold: 30 * MINUTE,
+        future_tolerance: 30 * SECOND,
+        past_limit: 30 * 24 * HOUR,
+        not_before: 1_577_836_800_000,
+        revision_delay: 30 * SECOND,
+        base: Window { name: "hour", size: HOUR, offset: 0 },
+        multiple: Window { name: "day", size: 24 * HOUR, offset: 0 },
+        multiple_first: false,
+    }
+}
+
+/// The configuration of an operator who wants `rules`.
+pub(crate) fn config(rules: &Rules, immediate: bool, publish_interval: i64) -> Config {
+    let revisions = match immediate {
+        true => "revisions = \"immediate\"".to_owned(),
+        false => {
+            format!("revisions = \"coalesced\"\nrevision-delay = \"{}ms\"", rules.revision_delay)
+        }
+    };
+    let mut toml = format!(
+        "[gateway]\nid = \"gw\"\n[watermarks]\npublish-interval = \"{publish_interval}ms\"\n\
+         [limits]\nrefused-per-hour = 1000000\n[defaults]\nidle-timeout = \"{}ms\"\nallowed-lateness = \"{}ms\"\n\
+         max-hold = \"{}ms\"\nfuture-tolerance = \"{}ms\"\npast-limit = \"{}ms\"\n{revisions}\n\
+         [[device]]\npattern = \"z*\"\nallowed-lateness = \"{}ms\"\n",
+        rules.idle_timeout,
+        rules.allowed_lateness,
+        rules.max_hold,
+        rules.future_tolerance,
+        rules.past_limit,
+        rules.allowed_lateness_z,
+    );
+    let mut windows = [rules.base, rules.multiple];
+    if rules.multiple_first {
+        windows.reverse();
+    }
+    for Window { name, size, offset } in windows {
+        toml += &format!(
+            "[[window]]\nname = \"{name}\"\nsize = \"{size}ms\"\noffset = \"{offset}ms\"\n"
+        );
+    }
+    for (region, lateness) in &rules.lateness {
+        toml += &format!("[[region]]\nname = \"{region}\"\nlateness = \"{lateness}ms\"\n");
+    }
+    for (name, level, time) in
+        [("meters", "m", "time = { from = \"/ts\", as = \"epoch_ms\" }\n"), ("plain", "p", "")]
+    {
+        toml += &format!(
+            "[[source]]\nname = \"{name}\"\ntopic = \"{level}/{{region}}/{{sender}}\"\ndevice = \"/dev\"\nitems = \"\"\n\
+             {time}heartbeat = {{ from = \"/kind\", equals = \"heartbeat\" }}\n\
+             window = \"{}\"\nrollups = [\"{}\"]\n",
+            rules.base.name, rules.multiple.name,
+        );
+        for metric in ["v", "w"] {
+            toml += &format!(
+                "[[source.metric]]\nname = \"{metric}\"\nfrom = \"/{metric}\"\n\
+                 aggregates = [\"sum\", \"min\", \"max\", \"first\", \"last\", \"mean\", \"deviation\"]\n"
+            );
+        }
+    }
+    Config::from_toml(&toml).unwrap_or_else(|errors| panic!("{errors}\n{toml}"))
+}
+
+/// Whether the broker's messages are heard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Hearing {
+    Down,
+    Up,
+    CaughtUp,
+}
+
+/// A gateway.
+pub(crate) struct Gateway<'a> {
+    config: &'a Config,
+    pub(crate) engine: Engine,
+    pub(crate) store: BTreeMap<Vec<u8>, Vec<u8>>,
+    pub(crate) outputs: Vec<Output>,
+    pub(crate) hearing: Hearing,
+    pub(crate) now: i64,
+    booted: i64,
+    created: ArrivalTime,
+}
+
+impl<'a> Gateway<'a> {
+    /// Connected and caught up at `now`.
+    pub(crate) fn new(config: &'a Config, now: i64) -> Self {
+        let created = ArrivalTime(now);
+        let mut gateway = Self {
+            config,
+            engine: Engine::new(config.settings(Mode::Run), Generation(7), created),
+            store: BTreeMap::new(),
+            outputs: Vec::new(),
+            hearing: Hearing::Down,
+            now,
+            booted: now - 500,
+            created,
+        };
+        gateway.handle(Input::Clock(ClockQuality::Synchronised));
+        gateway
+    }
+
+    /// The same, and it hears the devices.
+    pub(crate) fn listening(config: &'a Config, now: i64) -> Self {
+        let mut gateway = Self::new(config, now);
+        gateway.hear(Hearing::CaughtUp);
+        gateway
+    }
+
+    pub(crate) fn handle(&mut self, input: Input<'_>) {
+        let now = Now { wall: ArrivalTime(self.now), mono: MonoTime(self.now - self.booted) };
+        let mut effects = Effects::default();
+        self.engine.handle(input, now, &mut effects);
+        self.outputs.extend(effects.outputs);
+        self.engine.books().balance();
+    }
+
+    fn hear(&mut self, hearing: Hearing) {
+        self.hearing = hearing;
+        match hearing {
+            Hearing::Down => self.handle(Input::Ingress(Ingress::Down)),
+            Hearing::Up => self.handle(Input::Ingress(Ingress::Up)),
+            Hearing::CaughtUp => {
+                self.handle(Input::Ingress(Ingress::Up));
+                self.handle(Input::Ingress(Ingress::CaughtUp));
+            }
+        }
+    }
+
+    pub(crate) fn publish(&mut self, message: &Message, dup: bool) {
+        let topic = Topic::Name(&message.topic);
+        let Message { retain, .. } = *message;
+        let payload = message.payload.as_bytes();
+        self.handle(Input::Publish(Publish { topic, payload, retain, dup: dup || message.dup }));
+    }
+
+    pub(crate) fn step(&mut self, step: &Step) {
+        self.now = step.at;
+        match &step.what {
+            What::Message(message) => self.publish(message, false),
+            What::Tick => self.handle(Input::Tick),
+            What::Down => self.hear(Hearing::Down),
+            What::Up => self.hear(Hearing::Up),
+            What::CaughtUp => {
+                self.hearing = Hearing::CaughtUp;
+                self.handle(Input::Ingress(Ingress::CaughtUp));
+            }
+        }
+    }
+
+    /// Goes to `at`, as a gateway does that wakes up for its deadlines; returns how often it woke up.
+    pub(crate) fn sleep_until(&mut self, at: i64) -> u32 {
+        let mut woken = 0;
+        while let Some((mono, _)) = self.engine.next_deadline()
+            && mono.0 + self.booted <= at
+        {
+            self.now = self.now.max(mono.0 + self.booted);
+            self.handle(Input::Tick);
+            woken += 1;
+            assert!(woken < 100_000, "it wakes up without end at {}", self.now);
+        }
+        self.now = at;
+        self.handle(Input::Tick);
+        woken
+    }
+
+    /// Commits; returns the mark to settle with.
+    pub(crate) fn commit(&mut self) -> u64 {
+        let checkpoint = self.engine.checkpoint();
+        let mut keys: Vec<_> = checkpoint.changes.iter().map(|(key, _)| key).collect();
+        keys.sort();
+        assert!(keys.windows(2).all(|pair| pair[0] != pair[1]), "a key occurs once: {keys:02x?}");
+        for (key, value) in checkpoint.changes {
+            match value {
+                Some(value) => drop(self.store.insert(key, value)),
+                None => drop(self.store.remove(&key)),
+            }
+        }
+        checkpoint.mark
+    }
+
+    /// The process ends and a new one starts from what the store has. It hears what it heard once `redeliver` is done.
+    pub(crate) fn restart(&mut self, redeliver: impl FnOnce(&mut Self)) {
+        let mut restorer =
+            Restorer::new(self.config.settings(Mode::Run), Generation(7), self.created);
+        for (key, value) in &self.store {
+            restorer.take(key, value).expect("it was written by this version");
+        }
+        self.engine = restorer.finish();
+        self.booted = self.now - 3;
+        self.handle(Input::Clock(ClockQuality::Synchronised));
+        let hearing = self.hearing;
+        if hearing != Hearing::Down {
+            self.hear(Hearing::Up);
+            redeliver(self);
+        }
+        if hearing == Hearing::CaughtUp {
+            self.hearing = hearing;
+            self.handle(Input::Ingress(Ingress::CaughtUp));
+        }
+    }
+
+    pub(crate) fn end(&mut self) {
+        self.handle(Input::End);
+    }
+
+    pub(crate) fn device_watermark(&self, region: &str, device: &str) -> Option<i64> {
+        self.engine.device_watermark(region, device).map(|EventTime(w)| w)
+    }
+
+    pub(crate) fn lines(&self) -> Vec<String> {
+        self.outputs.iter().map(|output| encode_line(output, &identity(), None)).collect()
+    }
+}
+
+pub(crate) fn identity() -> Identity {
+    Identity { gateway: "gw".into(), generation: Generation(7) }
+}
