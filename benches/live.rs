@@ -6,7 +6,10 @@
 //! `MESSAGES` of the burst (500,000) and `SECONDS` of each steady rate (60) in the environment; `--quick` for a short
 //! form.
 
-#![allow(clippy::disallowed_methods, reason = "a bench measures real time and waits for real processes")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "a bench measures real time and waits for real processes"
+)]
 
 mod common;
 
@@ -29,12 +32,14 @@ const IN_FLIGHT: u16 = 10_000;
 const COMMIT_INTERVAL: Duration = Duration::from_secs(10);
 
 fn main() {
-    if let Some(port) = std::env::args().skip_while(|argument| argument != "null-subscriber").nth(1) {
+    if let Some(port) = std::env::args().skip_while(|argument| argument != "null-subscriber").nth(1)
+    {
         return null_subscriber(port.parse().expect("a port"));
     }
     let directory = common::directory();
     let directory = directory.path();
-    let (devices, central) = (Broker::start(directory, "devices"), Broker::start(directory, "central"));
+    let (devices, central) =
+        (Broker::start(directory, "devices"), Broker::start(directory, "central"));
     let mut agent = Agent::start(directory, &directory.join("store"), &devices, &central, WINDOW);
     let null = Null::start(devices.port);
     let burst = common::size("MESSAGES", 500_000, 100_000);
@@ -42,7 +47,14 @@ fn main() {
     println!("{DEVICES} devices, QoS 1, both at the same broker at the same time");
     println!(
         "{:<16}{:>10}{:>14}{:>14}{:>8}{:>6}{:>10}{:>10}",
-        "messages/s", "messages", "agent µs/msg", "null µs/msg", "ratio", "goal", "p50 ms", "p99 ms"
+        "messages/s",
+        "messages",
+        "agent µs/msg",
+        "null µs/msg",
+        "ratio",
+        "goal",
+        "p50 ms",
+        "p99 ms"
     );
     measure(&mut agent, &null, &devices, burst, f64::INFINITY, true); // everything warm
     for (messages, rate) in
@@ -54,7 +66,14 @@ fn main() {
 
 const WINDOW: &str = "[[window]]\nname = \"hour\"\nsize = \"1h\"";
 
-fn measure(agent: &mut Agent, null: &Null, devices: &Broker, messages: u64, rate: f64, warm_up: bool) {
+fn measure(
+    agent: &mut Agent,
+    null: &Null,
+    devices: &Broker,
+    messages: u64,
+    rate: f64,
+    warm_up: bool,
+) {
     let (commits, committed) = (agent.commits.len(), agent.committed());
     let before = (common::cpu(agent.pid()), common::cpu(null.process.id()));
     publish(devices.port, messages, DEVICES, rate, |_| now_ms());
@@ -69,7 +88,8 @@ fn measure(agent: &mut Agent, null: &Null, devices: &Broker, messages: u64, rate
     if !warm_up {
         println!(
             "{rate:<16}{messages:>10}{agent_us:>14.1}{null_us:>14.1}{:>8.2}{:>6}{p50:>10.1}{p99:>10.1}",
-            agent_us / null_us, "≤ 3"
+            agent_us / null_us,
+            "≤ 3"
         );
     }
 }
@@ -102,7 +122,8 @@ impl Drop for Null {
 }
 
 fn null_subscriber(port: u16) {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(async {
         let mut options = MqttOptions::new("null", "127.0.0.1", port);
         options

@@ -2,7 +2,10 @@
 //!
 //! `DEVICES` in the environment.
 
-#![allow(clippy::disallowed_methods, reason = "a bench measures real time and waits for real processes")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "a bench measures real time and waits for real processes"
+)]
 
 mod common;
 
@@ -18,7 +21,8 @@ fn main() {
     let devices = common::size("DEVICES", 10_000, 10_000);
     let directory = common::directory();
     let directory = directory.path();
-    let (broker, central) = (Broker::start(directory, "devices"), Broker::start(directory, "central"));
+    let (broker, central) =
+        (Broker::start(directory, "devices"), Broker::start(directory, "central"));
     // A lateness of an hour keeps the hour before open.
     let window = "defaults.lateness = \"1h\"\ndefaults.max-hold = \"2h\"\n[[window]]\nname = \"hour\"\nsize = \"1h\"";
     let mut agent = Agent::start(directory, &directory.join("store"), &broker, &central, window);

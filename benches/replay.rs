@@ -5,7 +5,10 @@
 //!
 //! `EVENTS` (2,000,000), `DEVICES` (10,000) and `RUNS` (5) in the environment; `--quick` for a short form.
 
-#![allow(clippy::disallowed_methods, reason = "a bench measures real time and waits for real processes")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "a bench measures real time and waits for real processes"
+)]
 
 mod common;
 
@@ -76,7 +79,8 @@ fn generate(directory: &Path, events: u64, devices: usize) -> (PathBuf, PathBuf,
         bytes += text.len();
         let topic = format!("meters/{}/{}/telemetry", event.region, meters::name(event.device));
         let payload = serde_json::to_string(&text).expect("text");
-        writeln!(recorded, r#"{{"topic":"{topic}","payload":{payload},"arrival":{arrival}}}"#).expect("room");
+        writeln!(recorded, r#"{{"topic":"{topic}","payload":{payload},"arrival":{arrival}}}"#)
+            .expect("room");
     }
     bare.flush().expect("room");
     recorded.flush().expect("room");
@@ -112,16 +116,30 @@ fn main() {
     let directory = common::directory();
     let directory = directory.path();
     let (bare, recorded, bytes) = generate(directory, events, devices);
-    println!("{events} events of {devices} devices, {bytes:.0} bytes a line, medians of {runs} runs");
+    println!(
+        "{events} events of {devices} devices, {bytes:.0} bytes a line, medians of {runs} runs"
+    );
 
     let window = "[[window]]\nname = \"hour\"\nsize = \"1h\"";
     let flink = "compat = \"flink\"\nwatermarks.scope = \"device\"";
     let no_rollups = "rollups.regions = false";
     let rows = [
         ("payloads", config(directory, "full.toml", window), true),
-        ("  without region roll-ups", config(directory, "a.toml", &format!("{no_rollups}\n{window}")), true),
-        ("  without duplicate detection", config(directory, "b.toml", &format!("{flink}\n{window}")), true),
-        ("  without both", config(directory, "c.toml", &format!("{flink}\n{no_rollups}\n{window}")), true),
+        (
+            "  without region roll-ups",
+            config(directory, "a.toml", &format!("{no_rollups}\n{window}")),
+            true,
+        ),
+        (
+            "  without duplicate detection",
+            config(directory, "b.toml", &format!("{flink}\n{window}")),
+            true,
+        ),
+        (
+            "  without both",
+            config(directory, "c.toml", &format!("{flink}\n{no_rollups}\n{window}")),
+            true,
+        ),
         ("recorded {topic,payload,arrival}", config(directory, "d.toml", window), false),
     ];
     let mut loops = Vec::new();

@@ -7,6 +7,8 @@
 //! When the store fails, everything is dropped and built anew from the store: carrying on from memory would
 //! acknowledge what was never written.
 
+mod links;
+
 use std::future::Future;
 use std::path::Path;
 use std::pin::pin;
@@ -16,20 +18,21 @@ use tokio::time::{Instant, sleep_until};
 use tracing::{debug, error, info, trace, warn};
 
 use crate::clock::Clock;
-use crate::config::{Broker, Config, Login, Mode, Upstream};
-use crate::egress::{Egress, EgressConfig, EgressEvent, PublishError};
+use crate::config::{Config, Mode};
+use crate::egress::{Egress, EgressEvent, PublishError};
 use crate::engine::Engine;
 use crate::engine::effect::Effects;
 use crate::engine::input::{self, Input, Publish, Topic};
 use crate::engine::restore::{RestoreError, Restorer};
-use crate::engine::settings::Settings;
 use crate::ids::Generation;
-use crate::ingress::{AckToken, Ingress, IngressConfig, IngressEvent, Received};
-use crate::mqtt::{self, Credentials};
+use crate::ingress::{AckToken, Ingress, IngressEvent, Received};
 use crate::phase::{Phase, reach};
 use crate::store::{Entry, OpenOptions, Opened, Outbox, SledStore, Store, StoreError, recovery};
 use crate::time::{ClockQuality, Now};
 use crate::wire::encode::{Identity, encode};
+
+use self::links::egress_config;
+pub use self::links::ingress_config;
 
 /// Why the agent gave up. What can be waited for is not among it.
 #[derive(Debug, thiserror::Error)]
@@ -157,7 +160,7 @@ impl<'a> Session<'a> {
             commit_at: None,
             acknowledged: 0,
         };
-        session.engine.handle(Input::Clock(session.quality), now, &mut session.effects);
+        session.handle(Input::Clock(session.quality), now);
         // What a new store or a changed configuration has to say of itself is in the store before anything happens.
         commit_now(&mut store, &mut session.engine, &mut session.outbox)?;
         session.store = Some(store);
@@ -410,50 +413,4 @@ fn restore(config: &Config, store: &SledStore) -> Result<Engine, AgentError> {
             Err(AgentError::Restore { path: config.store.path.display().to_string(), source })
         }
     }
-}
-
-/// How to listen to the devices' broker, for all sources of `settings`.
-///
-/// # Errors
-/// The password file cannot be read.
-pub fn ingress_config(broker: &Broker, settings: &Settings) -> Result<IngressConfig, AgentError> {
-    let sources = &settings.sources;
-    let filters = sources.iter().flat_map(|source| source.profile.filters().iter().cloned());
-    Ok(IngressConfig {
-        broker: mqtt::Broker {
-            host: broker.host.clone(),
-            port: broker.port,
-            client_id: broker.client_id.clone(),
-            credentials: credentials(broker.login.as_ref())?,
-            keep_alive: broker.keep_alive,
-        },
-        filters: filters.collect(),
-        dropped_filters: Vec::new(),
-        in_flight: broker.in_flight,
-        max_payload: broker.max_payload,
-        session_expiry: broker.session_expiry,
-    })
-}
-
-fn egress_config(upstream: &Upstream) -> Result<EgressConfig, AgentError> {
-    Ok(EgressConfig {
-        broker: mqtt::Broker {
-            host: upstream.host.clone(),
-            port: upstream.port,
-            client_id: upstream.client_id.clone(),
-            credentials: credentials(upstream.login.as_ref())?,
-            keep_alive: upstream.keep_alive,
-        },
-        in_flight: upstream.in_flight,
-        prefix: upstream.prefix.clone(),
-    })
-}
-
-fn credentials(login: Option<&Login>) -> Result<Option<Credentials>, AgentError> {
-    let Some(login) = login else { return Ok(None) };
-    let path = || login.password_file.as_ref().map(|path| path.display().to_string());
-    let password = login
-        .password()
-        .map_err(|source| AgentError::Password { path: path().unwrap_or_default(), source })?;
-    Ok(Some(Credentials { user: login.user.clone(), password: password.unwrap_or_default() }))
 }

@@ -130,13 +130,17 @@ fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
         .map_err(|error| Failure::new(exit::UNAVAILABLE, error))
 }
 
-/// Done when the process is asked to end.
-async fn asked_to_end() {
-    let terminate = signal(SignalKind::terminate());
-    let Ok(mut terminate) = terminate else { return std::future::pending().await };
-    tokio::select! {
-        _ = terminate.recv() => {}
-        _ = tokio::signal::ctrl_c() => {}
+/// Done when the process is asked to end. From the call on, not from the first poll, it is not ended by the signal.
+fn asked_to_end() -> impl Future<Output = ()> {
+    let signals = [SignalKind::terminate(), SignalKind::interrupt()].map(signal);
+    async {
+        let [Ok(mut terminate), Ok(mut interrupt)] = signals else {
+            return std::future::pending().await;
+        };
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
     }
 }
 
@@ -146,7 +150,7 @@ fn run_agent(config: &Config) -> Result<ExitCode, Failure> {
         tracing::warn!("{warning}");
     }
     runtime()?
-        .block_on(agent::run(config, asked_to_end()))
+        .block_on(async { agent::run(config, asked_to_end()).await })
         .map_err(|error| Failure::new(exit::IO_ERROR, error))?;
     Ok(ExitCode::SUCCESS)
 }
@@ -255,7 +259,7 @@ fn run_record(
         })?))
     };
     let written = runtime()?
-        .block_on(crate::record::record(ingress, output, count, asked_to_end()))
+        .block_on(async { crate::record::record(ingress, output, count, asked_to_end()).await })
         .map_err(|error| {
             Failure::new(exit::IO_ERROR, format!("cannot write the recording: {error}"))
         })?;

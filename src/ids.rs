@@ -3,11 +3,13 @@
 use std::fmt;
 use std::sync::Arc;
 
+use smol_str::SmolStr;
+
 macro_rules! name {
-    ($(#[$doc:meta])* $name:ident) => {
+    ($(#[$doc:meta])* $name:ident($text:ty)) => {
         $(#[$doc])*
         #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        pub struct $name(pub Arc<str>);
+        pub struct $name(pub $text);
 
         impl $name {
             /// The name as it was configured or received.
@@ -44,23 +46,23 @@ macro_rules! name {
 
 name! {
     /// What windows are keyed by: a meter, a sensor, a user. Any text; escaped where it becomes part of a topic.
-    DeviceId
+    DeviceId(SmolStr)
 }
 name! {
     /// A region: the partition whose devices share a lateness and a roll-up. Any text.
-    RegionId
+    RegionId(Arc<str>)
 }
 name! {
     /// A source: a kind of device, as named in the configuration.
-    SourceId
+    SourceId(Arc<str>)
 }
 name! {
     /// A window: `hour`, `day`, as named in the configuration.
-    WindowId
+    WindowId(Arc<str>)
 }
 name! {
     /// A metric, as named in the configuration.
-    MetricId
+    MetricId(Arc<str>)
 }
 
 /// One life of a store (SPEC 4): drawn when the store is created, and for each replay. Part of every identity.

@@ -55,7 +55,14 @@ fn metric<'a>(metrics: &'a [MetricResult], name: &str) -> Option<&'a MetricResul
 fn told_metric(metrics: &[MetricResult], name: &str) -> Metric {
     let Some(m) = metric(metrics, name) else { return Metric::default() };
     let of = |value: Option<f64>| value.expect("it was asked for");
-    Metric { count: m.count, sum: of(m.sum), min: of(m.min), max: of(m.max), first: of(m.first), last: of(m.last) }
+    Metric {
+        count: m.count,
+        sum: of(m.sum),
+        min: of(m.min),
+        max: of(m.max),
+        first: of(m.first),
+        last: of(m.last),
+    }
 }
 
 fn told_region_metric(metrics: &[MetricResult], name: &str) -> (u32, f64, f64, f64) {
@@ -114,7 +121,9 @@ fn told_late(output: &Output) -> Option<(Key, i64, i64, String)> {
 fn expected_books(answer: &Answer, step: usize) -> [u64; 8] {
     let after = &answer.after[step];
     let ledger = &answer.ledger[..after.entries];
-    let count = |place: fn(&Place) -> bool| ledger.iter().filter(|entry| place(&entry.place)).count() as u64;
+    let count = |place: fn(&Place) -> bool| {
+        ledger.iter().filter(|entry| place(&entry.place)).count() as u64
+    };
     [
         count(|place| matches!(place, Place::Aggregated(_))),
         count(|place| matches!(place, Place::Late(_))),
@@ -164,7 +173,12 @@ impl<'a> Follower<'a> {
 
     fn follow(&mut self, gateway: &Gateway<'_>, step: usize) -> Result<(), TestCaseError> {
         let after = &self.answer.after[step];
-        prop_assert_eq!(books(gateway.engine.books()), expected_books(self.answer, step), "books, step {}", step);
+        prop_assert_eq!(
+            books(gateway.engine.books()),
+            expected_books(self.answer, step),
+            "books, step {}",
+            step
+        );
         for entry in &self.answer.ledger[..after.entries] {
             let key = &entry.key;
             let got = gateway.device_watermark(&key.0, &key.1);
@@ -178,7 +192,14 @@ impl<'a> Follower<'a> {
             let got = gateway.engine.region_watermark(region).map_or(i64::MIN, |w| w.0);
             let known = self.regions.entry(region.clone()).or_insert(i64::MIN);
             prop_assert!(got >= *known, "{} moved back, step {}", region, step);
-            prop_assert!(got <= bounds.ever, "{} is ahead, step {}: {} > {:?}", region, step, got, bounds);
+            prop_assert!(
+                got <= bounds.ever,
+                "{} is ahead, step {}: {} > {:?}",
+                region,
+                step,
+                got,
+                bounds
+            );
             *known = got;
         }
         self.reports_move_on(gateway, step)?;
@@ -196,7 +217,11 @@ impl<'a> Follower<'a> {
             prop_assert!(w > *known, "{:?} is told again, step {}", region, step);
             *known = w;
             if let Some(region) = region {
-                prop_assert!(w <= self.answer.after[step].regions[&region].ever, "{} is ahead", region);
+                prop_assert!(
+                    w <= self.answer.after[step].regions[&region].ever,
+                    "{} is ahead",
+                    region
+                );
             }
         }
         Ok(())
@@ -213,7 +238,8 @@ impl<'a> Follower<'a> {
             let long_open = rollup.opened.saturating_add(rules.revision_delay) <= after.stamp;
             if passed && long_open && !rollup.disputed && rollup.step <= step {
                 let key = (region.clone(), *name, *start);
-                let is_told = gateway.outputs.iter().filter_map(told_region).any(|(told, _)| told == key);
+                let is_told =
+                    gateway.outputs.iter().filter_map(told_region).any(|(told, _)| told == key);
                 prop_assert!(is_told, "{:?} waits, step {}, {:?}", key, step, bounds);
             }
         }
@@ -232,7 +258,8 @@ fn identities(outputs: &[Output]) -> Result<(), TestCaseError> {
             Output::Region(result) => (format!("{:?}", result.region), &result.firing),
             _ => continue,
         };
-        let next: &mut u32 = revisions.entry((key.clone(), firing.window.clone(), firing.start)).or_default();
+        let next: &mut u32 =
+            revisions.entry((key.clone(), firing.window.clone(), firing.start)).or_default();
         prop_assert_eq!(firing.revision, *next, "{} {:?}", key, firing);
         *next += 1;
     }
@@ -266,7 +293,14 @@ fn results(plan: &Plan, answer: &Answer, gateway: &Gateway<'_>) -> Result<(), Te
         let (samples, sum) = hours.fold((0, 0.0), |(samples, sum), (_, hour)| {
             (samples + hour.samples, sum + hour.metrics[0].sum)
         });
-        prop_assert_eq!((day.samples, day.metrics[0].sum), (samples, sum), "{:?} {} {}", key, name, start);
+        prop_assert_eq!(
+            (day.samples, day.metrics[0].sum),
+            (samples, sum),
+            "{:?} {} {}",
+            key,
+            name,
+            start
+        );
     }
     let mut late: Vec<_> = outputs.iter().filter_map(told_late).collect();
     let mut expected: Vec<_> = answer.ledger.iter().filter_map(expected_late).collect();
@@ -423,7 +457,8 @@ proptest! {
 /// What cannot be read has no time by which a second copy could be told from the first.
 fn is_readable(step: &Step) -> bool {
     let What::Message(message) = &step.what else { return true };
-    message.payload.starts_with(['{', '[']) && serde_json::from_str::<serde_json::Value>(&message.payload).is_ok()
+    message.payload.starts_with(['{', '['])
+        && serde_json::from_str::<serde_json::Value>(&message.payload).is_ok()
         && message.payload != "[1,2]"
 }
 
@@ -497,16 +532,30 @@ fn hostile() -> impl Strategy<Value = String> {
     let time = prop_oneof![
         any::<i64>().prop_map(|time| time.to_string()),
         prop::sample::select(vec![
-            "9223372036854775807", "-9223372036854775808", "9223372036854775808", "1e400", "-0", "null", "\"\"", "[]",
-            "1795953600000", "1795953599999", "true", "\"1795953600000.9\"",
+            "9223372036854775807",
+            "-9223372036854775808",
+            "9223372036854775808",
+            "1e400",
+            "-0",
+            "null",
+            "\"\"",
+            "[]",
+            "1795953600000",
+            "1795953599999",
+            "true",
+            "\"1795953600000.9\"",
         ])
         .prop_map(str::to_owned),
     ];
-    let value = prop::sample::select(vec!["1", "1e308", "-1e308", "1e-320", "\"NaN\"", "\"inf\"", "null", "{}", "-0"]);
-    let device = prop::sample::select(vec!["\"a\"", "\"\"", "7", "null", "\"\\u0000/+#\"", "[]", "\"z\""]);
+    let value = prop::sample::select(vec![
+        "1", "1e308", "-1e308", "1e-320", "\"NaN\"", "\"inf\"", "null", "{}", "-0",
+    ]);
+    let device =
+        prop::sample::select(vec!["\"a\"", "\"\"", "7", "null", "\"\\u0000/+#\"", "[]", "\"z\""]);
     let kind = prop::sample::select(vec!["\"heartbeat\"", "1", "null"]);
-    let item = (device, time, value, kind)
-        .prop_map(|(device, time, value, kind)| format!("{{\"dev\":{device},\"ts\":{time},\"v\":{value},\"kind\":{kind}}}"));
+    let item = (device, time, value, kind).prop_map(|(device, time, value, kind)| {
+        format!("{{\"dev\":{device},\"ts\":{time},\"v\":{value},\"kind\":{kind}}}")
+    });
     prop_oneof![
         6 => item.clone(),
         3 => prop::collection::vec(item, 0..5).prop_map(|items| format!("[{}]", items.join(","))),

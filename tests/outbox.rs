@@ -1,5 +1,6 @@
 //! The outbox against a model that is too simple to be wrong, and its store.
 
+#![cfg(feature = "shell")]
 #![allow(clippy::unwrap_used, reason = "a test fails by it")]
 
 use std::collections::BTreeMap;
@@ -31,7 +32,7 @@ fn entry(class: Class, length: usize, supersedes: Option<u64>) -> Entry {
 
 /// What an entry counts against the quota.
 fn cost(length: usize) -> u64 {
-    length as u64 + 83
+    length as u64 + 115
 }
 
 fn commit(outbox: &mut Outbox, store: &mut MemoryStore) -> Receipt {
@@ -170,7 +171,7 @@ impl Model {
         });
         older.map(|older| self.take(older));
         if cost(entry.payload.len()) > self.quota {
-            return (older, vec![seq]);
+            return (older, [vec![seq], self.evict()].concat());
         }
         let entry = entry.clone();
         self.entries.push(Known { seq, entry, in_flight: false, durable: false });
@@ -233,7 +234,7 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 fn config() -> ProptestConfig {
-    ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() }
+    ProptestConfig { cases: 1_000, failure_persistence: None, ..ProptestConfig::default() }
 }
 
 struct World {

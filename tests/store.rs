@@ -1,18 +1,23 @@
 //! The store on disk: what is committed is there after a reopen, what is wrong is said clearly.
 
+#![cfg(feature = "shell")]
+#![allow(clippy::disallowed_methods, reason = "deadlines of the test itself")]
 #![allow(clippy::unwrap_used, reason = "a test fails by it")]
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 use tidegate::engine::checkpoint::Checkpoint;
 use tidegate::event::Class;
 use tidegate::ids::{Generation, OutboxSeq};
 use tidegate::store::{
-    Batch, Entry, Fault, MemoryDisk, OpenOptions, SledStore, Store, StoreError, Summary, recovery,
+    Batch, Entry, Fault, Kept, MemoryDisk, OpenOptions, Opened, SledStore, Store, StoreError,
+    Summary, recovery,
 };
 use tidegate::time::ArrivalTime;
 
@@ -153,6 +158,56 @@ fn an_injected_fault_fails_one_commit_before_or_after_applying_it() {
     }
 }
 
+/// Changes the files of a closed store behind its back.
+fn tamper(path: &Path, tree: &str, change: impl FnOnce(&sled::Tree)) {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    let db = loop {
+        // sled lets go of its lock a moment after it is closed.
+        match sled::open(path) {
+            Err(error) if Instant::now() > deadline => panic!("{error}"),
+            Err(_) => thread::yield_now(),
+            Ok(db) => break db,
+        }
+    };
+    change(&db.open_tree(tree).unwrap());
+    db.flush().unwrap();
+}
+
+#[test]
+fn a_newer_format_is_refused_and_nothing_is_moved() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("store");
+    drop(open(&path));
+    tamper(&path, "meta", |meta| drop(meta.insert("format", &[0, 2]).unwrap()));
+    let error = recovery::open(&path, options(8)).err().expect("it is refused");
+    assert!(matches!(error, StoreError::NewerFormat { found: 2, supported: 1, .. }), "{error}");
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+}
+
+#[test]
+fn what_is_whole_in_a_damaged_store_is_carried_over_to_a_new_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("store");
+    let mut store = open(&path);
+    for key in 0..100_u8 {
+        let mut batch = put(&[key], &[key; 9_000]);
+        batch.append.push((store.next_seq(), entry(usize::from(key) * 100)));
+        let _ = store.commit(&batch).unwrap();
+    }
+    let _ = store.commit(&Batch { delete: vec![OutboxSeq(100)], ..Batch::default() }).unwrap();
+    let (mut state, outbox, entries, next_seq) = contents(&store);
+    drop(store);
+    tamper(&path, "state", |tree| drop(tree.remove([1, 50, 0, 2]).unwrap()));
+    let Opened { store, recovered } = recovery::open(&path, options(8)).unwrap();
+    let recovered = recovered.unwrap();
+    assert_eq!(recovered.kept, Kept::Part { state: 99, outbox: 99 });
+    assert!(recovered.cause.contains("chunk 2 of 2 is missing"), "{}", recovered.cause);
+    assert_eq!(recovered.moved_to, path.canonicalize().unwrap().with_extension("broken-1"));
+    state.remove(&[50][..]);
+    assert_eq!(contents(&store), (state, outbox, entries, next_seq));
+    assert_eq!(store.generation(), Generation(8), "nothing it says contradicts the old one");
+}
+
 #[derive(Clone, Debug)]
 enum Step {
     Put(u8, usize),
@@ -194,8 +249,12 @@ fn plan(step: &Step, batch: &mut Batch, next: &mut u64) {
     }
 }
 
+fn config() -> ProptestConfig {
+    ProptestConfig { cases: 40, failure_persistence: None, ..ProptestConfig::default() }
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 40, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(config())]
 
     #[test]
     fn the_store_on_disk_holds_what_the_one_in_memory_holds(

@@ -2,12 +2,13 @@
 //!
 //! Children are this executable again, told by environment variables what to be.
 
+#![cfg(feature = "shell")]
 #![allow(clippy::unwrap_used, reason = "a test fails by it")]
 
 use std::collections::BTreeMap;
 use std::env;
 use std::fs::{self, OpenOptions as FileOptions};
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -163,9 +164,7 @@ fn nothing_acknowledged_is_lost_and_no_batch_is_halved_by_kill_9() {
             while process.lines.recv_timeout(DEADLINE).expect("it opens") != "opening" {}
             0
         } else {
-            (1..random.u32(1..40)).for_each(|_| {
-                process.next_committed();
-            });
+            (1..random.u32(1..40)).for_each(|_| _ = process.next_committed());
             process.next_committed()
         };
         // A random moment of what it does next; it goes on meanwhile.
@@ -219,7 +218,7 @@ fn a_damaged_snapshot_is_moved_away_and_nothing_is_lost() {
         .unwrap();
     let Opened { store, recovered } = open(&path).unwrap();
     let recovered = recovered.expect("it did not open as it was");
-    assert_eq!(recovered.kept, Kept::Everything);
+    assert_eq!(recovered.kept, Kept::Log);
     assert!(recovered.moved_to.ends_with("store.broken-1"));
     assert_eq!(whole_count(&store), 5);
 }
@@ -260,20 +259,7 @@ fn a_damaged_store_is_moved_aside_and_rebuilt_with_what_can_be_read() {
         let path = dir.path().join("store");
         commit_up_to(&path, 400);
         damage(&path);
-        let Opened { mut store, recovered } = open(&path).unwrap_or_else(|error| {
-            panic!("{name}: {error}");
-        });
-        if let Some(recovered) = recovered {
-            assert!(recovered.moved_to.is_dir(), "{name}");
-            assert!(recovered.cause.contains("damaged"), "{name}");
-        }
-        let seq = store.next_seq();
-        let next = Batch { append: vec![(seq, batch(9).append[0].1.clone())], ..batch(0) };
-        let _ = store.commit(&next).unwrap();
-        drop(store);
-        let Opened { store, recovered } = open(&path).unwrap();
-        assert_eq!(recovered, None, "{name}: it stays whole");
-        assert!(store.read(seq).unwrap().is_some(), "{name}");
+        deaths_until_it_works(name, &path);
     }
 }
 
@@ -284,7 +270,7 @@ fn a_torn_conf_is_moved_away_and_nothing_is_lost() {
     commit_up_to(&path, 5);
     fs::write(path.join("conf"), [b'?'; 40]).unwrap();
     let Opened { store, recovered } = open(&path).unwrap();
-    assert_eq!(recovered.map(|recovered| recovered.kept), Some(Kept::Everything));
+    assert_eq!(recovered.map(|recovered| recovered.kept), Some(Kept::Log));
     assert_eq!(whole_count(&store), 5);
 }
 
@@ -420,6 +406,59 @@ fn a_read_only_file_system_is_said_to_be_so() {
     }
 }
 
+#[test]
+#[ignore = "a child of the tests of damage"]
+fn child_opens_what_is_damaged() {
+    let Some(path) = env::var_os(STORE).map(PathBuf::from) else { return };
+    let Opened { mut store, recovered } = recovery::open(&path, options()).unwrap();
+    if let Some(recovered) = recovered {
+        assert!(recovered.moved_to.is_dir());
+        assert!(recovered.cause.contains("damaged"));
+    }
+    let seq = store.next_seq();
+    let next = Batch { append: vec![(seq, batch(1).append[0].1.clone())], ..Batch::default() };
+    let _ = store.commit(&next).unwrap();
+    let generation = store.generation();
+    drop(store);
+    let again = OpenOptions { new_generation: Generation(8), ..options() };
+    let Opened { store, recovered } = recovery::open(&path, again).unwrap();
+    // sled may find only now that a log is cut, and then the commit is lost: see `recovery`.
+    match recovered {
+        None => assert!(store.read(seq).unwrap().is_some(), "lost in silence"),
+        Some(_) => assert_ne!(store.generation(), generation),
+    }
+}
+
+/// Starts a process on a damaged store, and again as systemd would when it dies or hangs, until one
+/// opens it, commits, and has the commit after a reopen (or says that it was damaged once more).
+/// Returns how many died.
+fn deaths_until_it_works(name: &str, path: &Path) -> u32 {
+    // sled can walk a loop of pages until memory is exhausted; not that of this machine.
+    let limited = r#"ulimit -v 2000000; exec "$0" "$@""#;
+    for deaths in 0..=recovery::UNFINISHED_OPENS + 1 {
+        let mut command = Command::new("sh");
+        command.args(["-c", limited]).arg(env::current_exe().unwrap());
+        command.args(["--exact", "child_opens_what_is_damaged", "--nocapture", "--ignored"]);
+        command.env(STORE, path).stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut errors = child.stderr.take().unwrap();
+        let (sender, ended) = channel();
+        thread::spawn(move || {
+            let mut text = String::new();
+            let _ = errors.read_to_string(&mut text);
+            let _ = sender.send(text);
+        });
+        let text = ended.recv_timeout(Duration::from_secs(60)).unwrap_or_default();
+        let _ = child.kill();
+        match child.wait().unwrap().code() {
+            Some(0) => return deaths,
+            Some(code) => panic!("{name}: exit {code}\n{text}"),
+            None => {}
+        }
+    }
+    panic!("{name}: every start dies");
+}
+
 /// Copies the files of a closed store.
 fn copy(from: &Path, to: &Path) {
     fs::create_dir(to).unwrap();
@@ -431,12 +470,14 @@ fn copy(from: &Path, to: &Path) {
 }
 
 #[test]
-fn damage_anywhere_leaves_a_store_that_opens_and_works() {
+fn damage_anywhere_leaves_a_store_that_opens_and_loses_nothing_more_in_silence() {
     let dir = tempfile::tempdir().unwrap();
     let whole = dir.path().join("whole");
     commit_up_to(&whole, 400);
     let mut random = fastrand::Rng::with_seed(2);
-    for round in 0..40 {
+    let rounds = env::var("TIDEGATE_TEST_ROUNDS").map_or(40, |rounds| rounds.parse().unwrap());
+    let mut died = 0;
+    for round in 0..rounds {
         let path = dir.path().join(format!("store-{round}"));
         copy(&whole, &path);
         let (at, seed) = (random.f64(), random.usize(1..200));
@@ -444,13 +485,8 @@ fn damage_anywhere_leaves_a_store_that_opens_and_works() {
             0 => truncate(&path.join("db"), at),
             _ => overwrite(&path, at, (at + 0.004).min(1.0), |at| (at * seed % 251) as u8),
         }
-        let mut store = open(&path).unwrap_or_else(|error| panic!("{round}: {error}")).store;
-        let seq = store.next_seq();
-        let next = Batch { append: vec![(seq, batch(1).append[0].1.clone())], ..Batch::default() };
-        let _ = store.commit(&next).unwrap();
-        drop(store);
-        let Opened { store, recovered } = open(&path).unwrap();
-        assert_eq!(recovered, None, "{round}");
-        assert!(store.read(seq).unwrap().is_some(), "{round}");
+        died += u32::from(deaths_until_it_works(&round.to_string(), &path) > 0);
+        fs::remove_dir_all(&path).unwrap();
     }
+    println!("{died} of {rounds} stores took more than one start");
 }

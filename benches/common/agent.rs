@@ -33,7 +33,13 @@ pub struct Agent {
 impl Agent {
     /// Starts the agent between two brokers, with its store at `store`, and waits until it listens. `more` goes to the
     /// front of its configuration.
-    pub fn start(directory: &Path, store: &Path, devices: &Broker, central: &Broker, more: &str) -> Self {
+    pub fn start(
+        directory: &Path,
+        store: &Path,
+        devices: &Broker,
+        central: &Broker,
+        more: &str,
+    ) -> Self {
         let config = directory.join("tidegate.toml");
         let (devices, central) = (devices.port, central.port);
         let store = store.display();
@@ -61,7 +67,9 @@ impl Agent {
             }
         });
         let mut agent = Self { process, log, commits: Vec::new() };
-        agent.wait_for(|line| line["message"].as_str().is_some_and(|text| text.starts_with("caught up")));
+        agent.wait_for(|line| {
+            line["message"].as_str().is_some_and(|text| text.starts_with("caught up"))
+        });
         agent
     }
 
@@ -86,11 +94,12 @@ impl Agent {
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
             let line = self.log.recv_timeout(left).expect("the agent says what it is waited for");
-            match line["level"].as_str() {
-                Some("WARN" | "ERROR") => eprintln!("agent: {line}"),
-                _ => {}
+            if let Some("WARN" | "ERROR") = line["level"].as_str() {
+                eprintln!("agent: {line}");
             }
-            if let (Some(messages), Some(micros)) = (line["messages"].as_u64(), line["micros"].as_u64()) {
+            if let (Some(messages), Some(micros)) =
+                (line["messages"].as_u64(), line["micros"].as_u64())
+            {
                 self.commits.push(Commit { messages, millis: micros as f64 / 1e3 });
             }
             if wanted(&line) {

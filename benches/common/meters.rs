@@ -34,7 +34,8 @@ pub fn payload(event: &Event, rng: &mut Rng, text: &mut String) {
     let power = f64::from(rng.u32(800..16_000)) / 4.0;
     let voltage = f64::from(rng.u32(1_760..1_960)) / 8.0;
     let current = f64::from(rng.u32(64..1_280)) / 64.0;
-    let energy = (*device as f64 + (*ts % 1_000_000_000) as f64 / 64_000.0).round() + rng.f64().round() / 2.0;
+    let energy = (*device as f64 + (*ts % 1_000_000_000) as f64 / 64_000.0).round()
+        + rng.f64().round() / 2.0;
     write!(
         text,
         "{{\"device\":\"m-{device:05}\",\"region\":\"{region}\",\"ts\":{ts},\"kind\":\"telemetry\",\

@@ -1,6 +1,6 @@
 //! What the benches share: processes, brokers, meters, and what the kernel counts of them.
 
-#![allow(dead_code, reason = "each bench uses its part")]
+#![allow(dead_code, unreachable_pub, reason = "each bench uses its part")]
 
 pub mod agent;
 pub mod broker;
@@ -24,19 +24,27 @@ pub fn size(variable: &str, full: u64, short: u64) -> u64 {
 /// A directory for files of benches, on a real disk.
 pub fn directory() -> tempfile::TempDir {
     let root = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
-    tempfile::Builder::new().prefix("bench-").tempdir_in(root).expect("the target directory is writable")
+    tempfile::Builder::new()
+        .prefix("bench-")
+        .tempdir_in(root)
+        .expect("the target directory is writable")
 }
 
 /// The agent: the release build of this tree, or what `TIDEGATE` names, to compare with another one.
 pub fn binary() -> PathBuf {
-    std::env::var_os("TIDEGATE").map_or_else(|| env!("CARGO_BIN_EXE_tidegate").into(), PathBuf::from)
+    std::env::var_os("TIDEGATE")
+        .map_or_else(|| env!("CARGO_BIN_EXE_tidegate").into(), PathBuf::from)
 }
 
 /// The middle of `values`; the mean of the two in the middle when they are even.
 pub fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     let middle = values.len() / 2;
-    if values.len() % 2 == 1 { values[middle] } else { f64::midpoint(values[middle - 1], values[middle]) }
+    if values.len() % 2 == 1 {
+        values[middle]
+    } else {
+        f64::midpoint(values[middle - 1], values[middle])
+    }
 }
 
 /// The value below which a share of the others lies.

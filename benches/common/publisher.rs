@@ -19,7 +19,8 @@ pub fn now_ms() -> i64 {
 /// Publishes `messages` events, of `devices` devices in turn, `rate` a second; `time` says when the nth was taken.
 /// Returns when the broker has acknowledged all of them.
 pub fn publish(port: u16, messages: u64, devices: u64, rate: f64, time: impl Fn(u64) -> i64) {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(async {
         let id = format!("meters-{}", fastrand::u64(..));
         let mut options = MqttOptions::new(id, "127.0.0.1", port);
@@ -38,7 +39,10 @@ pub fn publish(port: u16, messages: u64, devices: u64, rate: f64, time: impl Fn(
             let mut payload = String::new();
             meters::payload(&event, &mut rng, &mut payload);
             let topic = format!("meters/{}/{}/telemetry", event.region, meters::name(device));
-            client.publish(topic, QoS::AtLeastOnce, false, payload).await.expect("the broker is there");
+            client
+                .publish(topic, QoS::AtLeastOnce, false, payload)
+                .await
+                .expect("the broker is there");
         }
         acknowledged.await.expect("no panic");
     });
@@ -47,7 +51,9 @@ pub fn publish(port: u16, messages: u64, devices: u64, rate: f64, time: impl Fn(
 async fn acknowledged(mut events: EventLoop, messages: u64) {
     let mut acknowledged = 0;
     while acknowledged < messages {
-        if let Event::Incoming(Packet::PubAck(_)) = events.poll().await.expect("the broker is there") {
+        if let Event::Incoming(Packet::PubAck(_)) =
+            events.poll().await.expect("the broker is there")
+        {
             acknowledged += 1;
         }
     }

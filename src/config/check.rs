@@ -23,6 +23,11 @@ impl Review<'_> {
         self.findings.push(self.layers.finding(path, message));
     }
 
+    /// How many mistakes were found so far.
+    pub(super) fn count(&self) -> usize {
+        self.findings.len()
+    }
+
     /// A name that is there, is not empty and was not given before.
     pub(super) fn distinct(&mut self, array: &str, key: &str, names: &[Option<&str>]) {
         for (at, name) in names.iter().enumerate() {

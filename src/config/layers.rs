@@ -65,7 +65,7 @@ impl Layers {
 
     /// One layer, from text.
     pub(super) fn of_text(name: &str, toml: &str) -> Result<Self, ConfigErrors> {
-        Ok(Self { files: vec![Text::parse(name, toml.to_owned())?], variables: Vec::new() })
+        Ok(Self { files: vec![Text::parse(name, toml)?], variables: Vec::new() })
     }
 
     /// The layers as one, in its types; or every mistake of shape.
@@ -181,7 +181,7 @@ fn read_file(path: &Path) -> Result<Text, Finding> {
         value: None,
         message: format!("cannot be read: {error}"),
     })?;
-    Text::parse(&name, toml)
+    Text::parse(&name, &toml)
 }
 
 fn is_ours(name: &str) -> bool {
@@ -197,8 +197,13 @@ fn variable(name: String, value: String) -> Result<Variable, Finding> {
             && chars.all(|c| c.is_ascii_alphanumeric() || c == '_')
     };
     let remedy = match (rest.split_once('_'), rest.contains("__")) {
-        (Some((section, key)), false) => format!("{ENVIRONMENT_PREFIX}{section}__{key}"),
-        _ if !rest.split("__").all(plain) => format!("{ENVIRONMENT_PREFIX}UPSTREAM__HOST"),
+        (Some((section, key)), false) => {
+            format!("two underscores follow the section: {ENVIRONMENT_PREFIX}{section}__{key}")
+        }
+        _ if !rest.split("__").all(plain) => {
+            let example = format!("{ENVIRONMENT_PREFIX}UPSTREAM__HOST");
+            format!("write section and key, {example}; lists are set in files only")
+        }
         _ => {
             let key = KeyPath::dotted(&rest.to_lowercase().replace("__", ".").replace('_', "-"));
             return Ok(Variable { name, key, value });
@@ -208,7 +213,7 @@ fn variable(name: String, value: String) -> Result<Variable, Finding> {
         origin: Origin::Environment(name),
         key: String::new(),
         value: None,
-        message: format!("names no key; two underscores follow the section: {remedy}"),
+        message: format!("names no key; {remedy}"),
     })
 }
 

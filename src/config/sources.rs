@@ -7,7 +7,10 @@ use super::raw;
 use crate::engine::settings::{Aggregates, MetricSpec, SourceMetric, WindowSpec};
 use crate::ids::SourceId;
 use crate::time::Span;
-use crate::wire::profile::{Condition, MetricField, Profile, ProfileSpec, Reference, TimeFormat};
+use crate::wire::profile::{
+    Condition, MetricField, Profile, ProfileError, ProfileSpec, Reference, TimeFormat,
+};
+use crate::wire::topic::Template;
 
 /// The base window of a source that names none.
 const BASE: &str = "hour";
@@ -105,18 +108,40 @@ fn source(
     all: &mut Sources,
     flink: bool,
 ) -> Option<Source> {
+    let before = review.count();
     let base = window_named(review, &path.key("window"), raw.window.as_deref(), &all.windows);
     let multiples = base.map(|base| multiples(review, path, raw, base, &all.windows));
     let metrics = metrics(review, path, raw, all);
-    let spec = spec(review, path, raw, flink);
-    let spec = spec.filter(|spec| match Profile::new(spec.clone()) {
-        Ok(_) => true,
-        Err(error) => {
-            review.refuse(path, error.to_string());
-            false
+    let spec = spec(review, path, raw, flink)?;
+    if review.count() == before
+        && let Err(error) = Profile::new(spec.clone())
+    {
+        refuse_profile(review, path, raw, &error);
+    }
+    Some(Source { spec, base: base?, multiples: multiples?, metrics })
+}
+
+/// Leads what is wrong with a profile back to the key that says it.
+fn refuse_profile(
+    review: &mut Review<'_>,
+    path: &KeyPath,
+    raw: &raw::Source,
+    error: &ProfileError,
+) {
+    let message = error.to_string();
+    let (field, rest) = message.split_once(": ").unwrap_or(("", &message));
+    let path = match (field, field.strip_prefix("metric ").and_then(|n| n.parse::<usize>().ok())) {
+        (_, Some(number)) => path.key("metric").index(number.saturating_sub(1)).key("from"),
+        ("subscribe", _) => {
+            let mut filters = raw.subscribe.iter().flatten();
+            let at = filters.position(|filter| rest.starts_with(&format!("`{filter}`")));
+            path.key("subscribe").index(at.unwrap_or(0))
         }
-    });
-    Some(Source { spec: spec?, base: base?, multiples: multiples?, metrics })
+        ("time" | "heartbeat" | "idle" | "ignore", _) => path.key(field).key("from"),
+        ("", _) => path.clone(),
+        (field, _) => path.key(field),
+    };
+    review.refuse(&path, rest);
 }
 
 fn window_named(
@@ -285,7 +310,7 @@ fn device(review: &mut Review<'_>, path: &KeyPath, raw: &raw::Source) -> Option<
     if let Some(place) = &raw.device {
         return Some(place.0.clone());
     }
-    let named = raw.topic.as_ref().is_some_and(|topic| topic.contains("{device}"));
+    let named = raw.topic.as_deref().is_some_and(|topic| names(topic, "device"));
     if !named {
         let message = "missing; name a level of the topic {device}, or say where it is: \
                        device = \"/id\"";
@@ -294,11 +319,16 @@ fn device(review: &mut Review<'_>, path: &KeyPath, raw: &raw::Source) -> Option<
     named.then(|| Reference::Topic("device".to_owned()))
 }
 
+/// Whether a level of the topic has this name. A topic that is no template is refused later.
+fn names(topic: &str, segment: &str) -> bool {
+    topic.parse::<Template>().map_or(true, |template| template.segment(segment).is_some())
+}
+
 /// A level named `{region}` where the topic has one, else one region for all.
 fn region(raw: &raw::Source, topic: &str) -> Reference {
     match &raw.region {
         Some(place) => place.0.clone(),
-        None if topic.contains("{region}") => Reference::Topic("region".to_owned()),
+        None if names(topic, "region") => Reference::Topic("region".to_owned()),
         None => Reference::Const("all".to_owned()),
     }
 }

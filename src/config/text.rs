@@ -25,9 +25,9 @@ enum Node<'a> {
 
 impl Text {
     /// Parses, or tells line and column of the syntax error.
-    pub(super) fn parse(name: &str, toml: String) -> Result<Self, Finding> {
-        let document = Document::parse(toml.clone()).map_err(|error| Finding {
-            origin: line(name, &toml, error.span().map_or(0, |span| span.start)),
+    pub(super) fn parse(name: &str, toml: &str) -> Result<Self, Finding> {
+        let document = Document::parse(toml.to_owned()).map_err(|error| Finding {
+            origin: line(name, toml, error.span().map_or(0, |span| span.start)),
             key: String::new(),
             value: None,
             message: format!("not TOML: {}", error.message().trim_end().replace('\n', "; ")),

@@ -1,7 +1,8 @@
 //! Values as people write them: durations, sizes, dates, whole numbers, references.
 
 use crate::time::{DeviceTime, Span};
-use crate::wire::profile::{Reference, TimeFormat};
+use crate::wire::pointer;
+use crate::wire::profile::{Reference, ReferenceError, TimeFormat};
 
 use serde::de::{Deserialize, Deserializer, Error, Unexpected, Visitor};
 use std::fmt;
@@ -112,22 +113,14 @@ impl Written for Place {
                                     \"const:north\"";
 
     fn read(text: &str) -> Result<Self, String> {
-        let reference = match text.split_once(':') {
-            _ if text.is_empty() || text.starts_with('/') => {
-                Reference::Item(Pointer::read(text)?.0)
+        text.parse().map(Self).map_err(|error| match error {
+            ReferenceError::Form(_) if text.contains(':') => format!("expected {}", Self::EXPECTED),
+            ReferenceError::Form(_) => {
+                let expected = Self::EXPECTED;
+                format!("expected {expected}; for a field of the payload write \"/{text}\"")
             }
-            Some(("topic", name)) if !name.is_empty() => Reference::Topic(name.to_owned()),
-            Some(("root", pointer)) => Reference::Root(Pointer::read(pointer)?.0),
-            Some(("const", value)) => Reference::Const(value.to_owned()),
-            Some(_) => return Err(format!("expected {}", Self::EXPECTED)),
-            None => {
-                return Err(format!(
-                    "expected {}; for the field of the payload write \"/{text}\"",
-                    Self::EXPECTED
-                ));
-            }
-        };
-        Ok(Self(reference))
+            ReferenceError::Pointer { .. } => error.to_string(),
+        })
     }
 }
 
@@ -139,12 +132,7 @@ impl Written for Format {
     const EXPECTED: &'static str = "a time format: \"epoch_s\", \"epoch_ms\" or \"rfc3339\"";
 
     fn read(text: &str) -> Result<Self, String> {
-        match text {
-            "epoch_s" => Ok(Self(TimeFormat::EpochS)),
-            "epoch_ms" => Ok(Self(TimeFormat::EpochMs)),
-            "rfc3339" => Ok(Self(TimeFormat::Rfc3339)),
-            _ => Err(format!("expected {}", Self::EXPECTED)),
-        }
+        text.parse().map(Self).map_err(|_| format!("expected {}", Self::EXPECTED))
     }
 }
 
@@ -156,14 +144,10 @@ impl Written for Pointer {
     const EXPECTED: &'static str = "a JSON Pointer such as \"/values\"";
 
     fn read(text: &str) -> Result<Self, String> {
-        if !text.is_empty() && !text.starts_with('/') {
-            return Err(format!("a JSON Pointer begins with `/`; write \"/{text}\""));
+        match pointer::check(text) {
+            Ok(()) => Ok(Self(text.to_owned())),
+            Err(error) => Err(error.to_string()),
         }
-        let escapes = text.split('~').skip(1);
-        if escapes.into_iter().any(|rest| !rest.starts_with(['0', '1'])) {
-            return Err("in a JSON Pointer write `~` as `~0` and `/` inside a name as `~1`".into());
-        }
-        Ok(Self(text.to_owned()))
     }
 }
 

@@ -89,6 +89,11 @@ pub struct Record<'a> {
 }
 
 impl Device {
+    /// Whether these are its region and its name.
+    pub fn is_called(&self, region: &str, name: &str) -> bool {
+        self.id.as_str() == name && self.region_id.as_str() == region
+    }
+
     /// The watermark with the clock applied: an idle device follows it.
     pub fn watermark(&self, stamp: ArrivalTime) -> EventTime {
         let own = self.generator.watermark();
@@ -100,12 +105,12 @@ impl Device {
         }
     }
 
-    /// It is idle, and the clock has reached its own watermark.
-    pub fn is_left_by_clock(&self, stamp: ArrivalTime) -> bool {
+    /// What a silent device is: it follows the clock once that is as far as its own watermark.
+    pub fn silent_activity(&self, stamp: ArrivalTime) -> Activity {
         let own = self.generator.watermark();
-        self.activity == Activity::Idle
-            && own != EventTime::MIN
-            && bounded(stamp.stamped(), self.policy.lateness) >= own
+        let follows =
+            own != EventTime::MIN && bounded(stamp.stamped(), self.policy.lateness) >= own;
+        if follows { Activity::Following } else { Activity::Idle }
     }
 
     /// Adds a record to its window, judged by watermark `w`, and says again what had been said of that window.
@@ -170,8 +175,15 @@ impl Device {
         self.find(key).ok().map(|index| &self.panes[index])
     }
 
+    /// Its place, or where it would go. Nearly every record belongs to a window opened last, so the search starts there.
     fn find(&self, key: (EventTime, usize)) -> Result<usize, usize> {
-        self.panes.binary_search_by_key(&key, |pane| (pane.end, pane.window))
+        let place = |pane: &Pane| (pane.end, pane.window);
+        let after = self.panes.iter().rev().take_while(|pane| place(pane) > key).count();
+        let next = self.panes.len() - after;
+        match self.panes[..next].last() {
+            Some(pane) if place(pane) == key => Ok(next - 1),
+            _ => Err(next),
+        }
     }
 
     fn insert(&mut self, cx: &Context<'_>, window: usize, start: EventTime, region: &mut Region) {

@@ -5,8 +5,8 @@ use crate::engine::context::Trigger;
 use crate::engine::deadline::{ClockDeadline, Due, Silence};
 use crate::engine::device::Activity;
 use crate::engine::effect::Effects;
-use crate::engine::region::{HoldChange, RegionPane, RegionSamples};
-use crate::engine::window::{final_at, last_inside};
+use crate::engine::region::HoldChange;
+use crate::engine::settings::ClockRules;
 use crate::event::{Alert, AlertKind, Cause, Output, WatermarkReport};
 use crate::time::{ArrivalTime, EventTime, Now, Span};
 
@@ -83,8 +83,10 @@ impl Engine {
     fn follow_clock(&mut self, index: usize, out: &mut Effects) {
         let (mut changed, mut back) = (false, None);
         let stamp = self.listening.stamp();
-        let follows = self.devices[index].is_left_by_clock(stamp);
-        let home = self.devices[index].region;
+        let device = &self.devices[index];
+        let home = device.region;
+        let follows = device.activity == Activity::Idle
+            && device.silent_activity(stamp) == Activity::Following;
         if follows && self.regions[home].joined_clock_at != stamp {
             // Whoever joins in may hold the region from now on: it gets first where it is without them.
             self.progress_region_to(home, stamp - Span(1), out);
@@ -343,109 +345,14 @@ impl Engine {
         }
     }
 
-    /// A region's roll-ups follow its watermark.
-    fn settle_region(&mut self, region: usize, cause: Cause, out: &mut Effects) {
-        let w = self.region_closing(region);
-        let trigger = Trigger { cause, watermark: Some(w) };
-        self.settle_region_at(region, w, trigger, out);
-        self.publish_if_immediate(out);
-    }
-
-    fn region_closing(&self, region: usize) -> EventTime {
-        if self.in_device_scope() {
-            self.regions[region].watermark()
-        } else {
-            self.partitions.combined()
-        }
-    }
-
-    /// Roll-ups fire up to `w`, due revisions are told, what all devices are past becomes final.
-    fn settle_region_at(
-        &mut self,
-        index: usize,
-        w: EventTime,
-        trigger: Trigger,
-        out: &mut Effects,
-    ) {
-        let stamp = self.listening.stamp();
-        let complete = if self.in_device_scope() { self.regions[index].complete() } else { w };
-        let complete = if trigger.watermark.is_none() { EventTime::MAX } else { complete };
-        let lateness = self.regions[index].allowed_lateness();
-        let mut panes = std::mem::take(&mut self.regions[index].panes);
-        for (key, pane) in &mut panes {
-            let fires = pane.emission.awaits_watermark() && last_inside(key.0) <= w;
-            let is_final = final_at(key.0, lateness) <= complete;
-            let revises = pane.emission.due().is_some_and(|due| due <= stamp || is_final);
-            if fires {
-                self.fire_region(index, *key, pane, trigger, out);
-            } else if revises {
-                let trigger = Trigger { cause: Cause::Element, ..trigger };
-                self.fire_region(index, *key, pane, trigger, out);
-            }
-        }
-        let region = &mut self.regions[index];
-        region.panes = panes;
-        region.finalise(complete);
-        self.books.region_missed += std::mem::take(&mut region.missed);
-        self.arm_region(index);
-    }
-
-    /// Tells a region's roll-up as it stands. Its cost is that of its devices; revisions are held back for it.
-    fn fire_region(
-        &mut self,
-        index: usize,
-        key: (EventTime, usize),
-        pane: &mut RegionPane,
-        trigger: Trigger,
-        out: &mut Effects,
-    ) {
-        let samples = self.region_samples(index, key, pane);
-        let revision = pane.emission.tell();
-        pane.dirty = true;
-        self.regions[index].dirty = true;
-        let cx = self.context();
-        let region = &self.regions[index];
-        let who = (&region.id, region.members.len());
-        out.push(Output::Region(cx.region_result(who, key, pane, &samples, revision, trigger)));
-    }
-
-    /// All samples of a region's roll-up: those of final windows, and those of the devices' open ones.
-    fn region_samples(
-        &self,
-        index: usize,
-        key: (EventTime, usize),
-        pane: &RegionPane,
-    ) -> RegionSamples {
-        let cx = self.context();
-        let mut samples = pane.settled.clone();
-        for &member in &self.regions[index].members {
-            let device = &self.devices[member];
-            if let Some(open) = device.pane(key).filter(|open| open.in_region) {
-                samples.merge(&device.composed(&cx, open), &cx.source(device).metrics);
-            }
-        }
-        samples
-    }
-
     pub(super) fn arm_device(&mut self, index: usize) {
         let device = &mut self.devices[index];
         if let Some(at) =
-            device.next_on_clock().filter(|_| self.settings.clock == super::ClockRules::Applied)
+            device.next_on_clock().filter(|_| self.settings.clock == ClockRules::Applied)
             && device.armed.is_none_or(|armed| at < armed)
         {
             device.armed = Some(at);
             self.deadlines.at_stamp(at, ClockDeadline::Device(index));
-        }
-    }
-
-    pub(super) fn arm_region(&mut self, index: usize) {
-        let region = &mut self.regions[index];
-        if let Some(at) = region.next_on_clock(self.listening.stamp())
-            && self.settings.clock == super::ClockRules::Applied
-            && region.armed.is_none_or(|armed| at < armed)
-        {
-            region.armed = Some(at);
-            self.deadlines.at_stamp(at, ClockDeadline::Region(index));
         }
     }
 
@@ -460,7 +367,8 @@ impl Engine {
     fn publish_again(&mut self, last: ArrivalTime, now: ArrivalTime) {
         let interval = self.settings.watermark_interval;
         let missed = (now - last).0 / interval.0;
-        let skipped = if now - last > MAX_PUBLISH_GAP { missed.saturating_mul(interval.0) } else { 0 };
+        let skipped =
+            if now - last > MAX_PUBLISH_GAP { missed.saturating_mul(interval.0) } else { 0 };
         let at = (last + Span(skipped)).max(last + interval);
         self.publish_at = Some(at);
         if at > last {
@@ -468,7 +376,7 @@ impl Engine {
         }
     }
 
-    fn publish_if_immediate(&mut self, out: &mut Effects) {
+    pub(super) fn publish_if_immediate(&mut self, out: &mut Effects) {
         if self.settings.watermark_interval == Span::ZERO {
             self.publish_watermarks(out);
         }

@@ -160,9 +160,8 @@ impl Region {
     /// The highest watermark of a member, those that follow the clock included.
     fn highest(&self, stamp: ArrivalTime) -> EventTime {
         let fastest = self.followers.keys().next();
-        fastest.map_or(self.highest, |lateness| {
-            self.highest.max(bounded(stamp.stamped(), *lateness))
-        })
+        fastest
+            .map_or(self.highest, |lateness| self.highest.max(bounded(stamp.stamped(), *lateness)))
     }
 
     /// An idle member follows the clock from now on; one that was left out is back with that.
@@ -224,8 +223,7 @@ impl Region {
 
     /// Whether the roll-up of a window that ends at `end` is final.
     pub fn is_final(&self, end: EventTime) -> bool {
-        last_inside(end) <= self.final_to
-            || final_at(end, self.allowed_lateness) <= self.complete
+        last_inside(end) <= self.final_to || final_at(end, self.allowed_lateness) <= self.complete
     }
 
     /// Roll-ups whose last instant is at or below it are final.

@@ -10,11 +10,14 @@ use crate::engine::deadline::{ClockDeadline, Silence};
 use crate::engine::dedup::Memory;
 use crate::engine::device::Activity;
 use crate::engine::pane::Pane;
+use crate::engine::records::{
+    read_device_record, read_identity, read_pane_progress, read_pane_record, read_region_record,
+    read_rollup_record,
+};
 use crate::engine::settings::Settings;
 use crate::engine::snapshot::{
     DEVICE, GATEWAY, IDENTITY, LAYOUT, PANE, REGION, ROLLUP, SEEN, UNSETTLED, VERSION, layout,
-    read_device_record, read_identity, read_pane_key, read_pane_record, read_region_record,
-    read_rollup_record,
+    read_pane_key,
 };
 use crate::ids::Generation;
 use crate::time::{ArrivalTime, EventTime, Span};
@@ -157,6 +160,9 @@ impl Restorer {
         self.engine.regions.get(region)?;
         let now = self.then.sources.get(source)?.now;
         let index = now.map(|now| self.engine.insert_device(now, region, name));
+        if let Some(index) = index {
+            self.engine.devices[index].heard = Span::ZERO; // until its progress is read
+        }
         self.devices.push(index);
         Some(())
     }
@@ -189,6 +195,7 @@ impl Restorer {
     ) -> Option<()> {
         let Engine { devices, settings, .. } = &mut self.engine;
         let device = &mut devices[device];
+        let rest = read_pane_progress(device, start, value)?;
         let source = &settings.sources[device.source];
         // A multiple that is no longer asked for is made of base windows, which are told for themselves.
         let asked = |window: &usize| *window == source.base || source.multiples.contains(window);
@@ -196,7 +203,7 @@ impl Restorer {
         let then = self.then.sources.iter().find(|then| then.now == Some(device.source))?;
         let size = settings.windows[window].size;
         let mut pane = Pane::new(window, start, size, source.metrics.len());
-        read_pane_record(&mut pane, value, |number| {
+        read_pane_record(&mut pane, rest, |number| {
             let metric = self.then.metrics.get(*then.metrics.get(number)?).copied().flatten()?;
             source.metrics.iter().position(|mine| mine.metric == metric)
         })?;
@@ -260,6 +267,10 @@ impl Engine {
         let own = device.generator.watermark();
         if own != EventTime::MIN {
             region.advance(device.member, own);
+        }
+        if device.activity != Activity::Active {
+            // A retained reading may have put the device ahead of the clock again, in a record of the same age.
+            device.activity = device.silent_activity(cx.stamp);
         }
         if device.activity == Activity::Following {
             region.follow(device.member, device.policy.lateness, cx.stamp);

@@ -9,23 +9,26 @@
 //! | 2 | gateway: listened time, books, where the logs begin |
 //! | 3 | region: its name and watermarks |
 //! | 4 | identity of a device, written once |
-//! | 5 | device: highest event time, watermark, last heard |
-//! | 6 | pane of a device: samples and what was told |
+//! | 5 | device: its progress (highest event time, watermark, last heard, whether idle), refusals told |
+//! | 6 | pane of a device: samples and what was told, and the device's progress |
 //! | 7 | roll-up of a region |
 //! | 8, 9 | segments of the duplicate memory |
+//!
+//! A message changes its device's progress and one pane. To write one record and not two, the progress goes into that
+//! pane; the device's own record is written only when no pane is. So a store holds progress of several ages. Nothing of
+//! it ever moves back, hence the newest is the greatest of them.
 
 use std::collections::BTreeSet;
 
 use crate::engine::Engine;
-use crate::engine::aggregate::Gauge;
 use crate::engine::checkpoint::Checkpoint;
 use crate::engine::codec::{Reader, Writer};
 use crate::engine::dedup::Memory;
-use crate::engine::device::{Activity, Device};
-use crate::engine::emission::Emission;
-use crate::engine::pane::{Pane, Samples};
-use crate::engine::region::{Region, RegionPane, RegionSamples};
-use crate::engine::settings::{Aggregates, Settings, SourceMetric};
+use crate::engine::records::{
+    Progress, device_record, identity_record, pane_record, read_limit, region_record,
+    rollup_record, write_limit,
+};
+use crate::engine::settings::Settings;
 use crate::engine::side_output::RateLimit;
 use crate::time::{ArrivalTime, ClockQuality, EventTime, Span};
 
@@ -119,15 +122,18 @@ impl Engine {
             if !std::mem::replace(&mut device.identity_is_stored, true) {
                 changes.push((key(IDENTITY, &number(index)), Some(identity_record(device))));
             }
-            changes.push((key(DEVICE, &number(index)), Some(device_record(device))));
             for (window, start) in device.closed.drain(..) {
                 changes.push((pane_key(index, window, start), None));
             }
             let metrics = &self.settings.sources[device.source].metrics;
+            let mut progress = Some(Progress::of(device));
             for pane in device.panes.iter_mut().filter(|pane| pane.dirty) {
                 pane.dirty = false;
                 let key = pane_key(index, pane.window, pane.start);
-                changes.push((key, Some(pane_record(pane, metrics))));
+                changes.push((key, Some(pane_record(pane, metrics, progress.take()))));
+            }
+            if progress.is_some() || device.refusals != RateLimit::default() {
+                changes.push((key(DEVICE, &number(index)), Some(device_record(device))));
             }
         }
     }
@@ -240,254 +246,4 @@ pub(super) fn layout(settings: &Settings) -> Vec<u8> {
         });
     }
     w.0
-}
-
-fn write_limit(w: &mut Writer, limit: &RateLimit) {
-    w.signed(limit.hour).unsigned(u64::from(limit.told)).unsigned(limit.withheld);
-}
-
-fn read_limit(r: &mut Reader<'_>) -> Option<RateLimit> {
-    Some(RateLimit { hour: r.signed()?, told: r.small()?, withheld: r.unsigned()? })
-}
-
-fn region_record(region: &Region, partition: &crate::engine::partition::Partition) -> Vec<u8> {
-    let mut w = Writer::default();
-    w.text(region.id.as_str());
-    w.signed(region.watermark().0).signed(region.complete().0).signed(region.published.0);
-    w.signed(partition.generator.highest().0).signed(partition.generator.watermark().0);
-    w.u8(u8::from(partition.idle)
-        | u8::from(partition.behind) << 1
-        | u8::from(region.watched) << 2);
-    w.signed(region.heard.0).signed(region.final_to().0);
-    w.0
-}
-
-/// A region as its record tells it.
-#[derive(Debug)]
-pub(super) struct RegionRecord<'a> {
-    pub(super) name: &'a str,
-    pub(super) watermarks: [EventTime; 4],
-    pub(super) partition: crate::engine::partition::Partition,
-    pub(super) watched: bool,
-    pub(super) heard: Span,
-}
-
-pub(super) fn read_region_record(value: &[u8]) -> Option<RegionRecord<'_>> {
-    let mut r = Reader(value);
-    let name = r.text()?;
-    let [watermark, complete, published] =
-        [EventTime(r.signed()?), EventTime(r.signed()?), EventTime(r.signed()?)];
-    let generator = crate::engine::watermark::Generator::restore(
-        EventTime(r.signed()?),
-        EventTime(r.signed()?),
-    );
-    let flags = r.u8()?;
-    let partition = crate::engine::partition::Partition {
-        generator,
-        idle: flags & 1 != 0,
-        behind: flags & 2 != 0,
-    };
-    let heard = Span(r.signed()?);
-    let final_to = r.signed().map_or(EventTime::MIN, EventTime);
-    Some(RegionRecord {
-        name,
-        watermarks: [watermark, complete, published, final_to],
-        partition,
-        watched: flags & 4 != 0,
-        heard,
-    })
-}
-
-fn identity_record(device: &Device) -> Vec<u8> {
-    let mut w = Writer::default();
-    w.unsigned(device.region as u64).unsigned(device.source as u64).text(device.id.as_str());
-    w.0
-}
-
-/// Region, source (by the numbers of the store's layout) and name of a device.
-pub(super) fn read_identity(value: &[u8]) -> Option<(usize, usize, &str)> {
-    let mut r = Reader(value);
-    Some((r.small()?, r.small()?, r.text()?))
-}
-
-fn device_record(device: &Device) -> Vec<u8> {
-    let mut w = Writer::default();
-    let told = device.refusals != RateLimit::default();
-    w.u8(device.activity as u8 | u8::from(told) << 4);
-    w.signed(device.generator.highest().0).signed(device.generator.watermark().0);
-    w.signed(device.heard.0);
-    if told {
-        write_limit(&mut w, &device.refusals);
-    }
-    if device.final_to != EventTime::MIN {
-        w.signed(device.final_to.0.wrapping_sub(device.generator.watermark().0));
-    }
-    w.0
-}
-
-pub(super) fn read_device_record(device: &mut Device, value: &[u8]) -> Option<()> {
-    let mut r = Reader(value);
-    let flags = r.u8()?;
-    device.activity = [Activity::Active, Activity::Idle, Activity::Following]
-        .into_iter()
-        .find(|activity| *activity as u8 == flags & 0xf)?;
-    device.generator = crate::engine::watermark::Generator::restore(
-        EventTime(r.signed()?),
-        EventTime(r.signed()?),
-    );
-    device.heard = Span(r.signed()?);
-    if flags >> 4 != 0 {
-        device.refusals = read_limit(&mut r)?;
-    }
-    let own = device.generator.watermark().0;
-    device.final_to = r.signed().map_or(EventTime::MIN, |ago| EventTime(own.wrapping_add(ago)));
-    Some(())
-}
-
-fn write_emission(w: &mut Writer, emission: &Emission, start: EventTime) {
-    w.unsigned(u64::from(emission.told()));
-    match emission.due() {
-        None => w.u8(0),
-        Some(ArrivalTime::MAX) => w.u8(1),
-        Some(due) => w.u8(2).signed(due.0.wrapping_sub(start.0)),
-    };
-}
-
-fn read_emission(r: &mut Reader<'_>, start: EventTime) -> Option<Emission> {
-    let told = r.small()?;
-    let due = match r.u8()? {
-        0 => None,
-        1 => Some(ArrivalTime::MAX),
-        2 => Some(ArrivalTime(r.signed()?.wrapping_add(start.0))),
-        _ => return None,
-    };
-    Some(Emission::restore(told, due))
-}
-
-/// What of a gauge is kept, as bits of a byte: sum, least, greatest, squares, first, last.
-fn kept(asked: Aggregates) -> u8 {
-    let sum = asked.sum || asked.mean || asked.deviation;
-    [sum, asked.min, asked.max, asked.deviation, asked.first, asked.last]
-        .iter()
-        .enumerate()
-        .fold(0, |bits, (bit, kept)| bits | u8::from(*kept) << bit)
-}
-
-fn write_gauge(w: &mut Writer, gauge: &Gauge, start: EventTime, asked: Aggregates) {
-    w.unsigned(u64::from(gauge.count));
-    if gauge.count == 0 {
-        return;
-    }
-    let bits = kept(asked);
-    w.u8(bits);
-    for (bit, value) in [gauge.sum, gauge.min, gauge.max, gauge.m2].into_iter().enumerate() {
-        if bits >> bit & 1 == 1 {
-            w.float(value);
-        }
-    }
-    for (bit, (at, value)) in [(4, gauge.first), (5, gauge.last)] {
-        if bits >> bit & 1 == 1 {
-            w.signed(at.0.wrapping_sub(start.0)).float(value);
-        }
-    }
-}
-
-fn read_gauge(r: &mut Reader<'_>, start: EventTime) -> Option<Gauge> {
-    let mut gauge = Gauge { count: r.small()?, ..Gauge::default() };
-    if gauge.count == 0 {
-        return Some(gauge);
-    }
-    let bits = r.u8()?;
-    for (bit, value) in
-        [&mut gauge.sum, &mut gauge.min, &mut gauge.max, &mut gauge.m2].into_iter().enumerate()
-    {
-        if bits >> bit & 1 == 1 {
-            *value = r.float()?;
-        }
-    }
-    for (bit, end) in [(4, &mut gauge.first), (5, &mut gauge.last)] {
-        if bits >> bit & 1 == 1 {
-            *end = (EventTime(r.signed()?.wrapping_add(start.0)), r.float()?);
-        }
-    }
-    Some(gauge)
-}
-
-fn pane_record(pane: &Pane, metrics: &[SourceMetric]) -> Vec<u8> {
-    let mut w = Writer::default();
-    write_emission(&mut w, &pane.emission, pane.start);
-    w.u8(u8::from(pane.in_region));
-    let samples = &pane.samples;
-    w.unsigned(u64::from(samples.count));
-    if samples.count > 0 {
-        w.unsigned(u64::from(samples.stamped)).unsigned(samples.slots);
-        w.signed(samples.first.0.wrapping_sub(pane.start.0));
-        w.signed(samples.last.0.wrapping_sub(pane.start.0));
-        w.unsigned(samples.metrics.len() as u64);
-        for (gauge, metric) in samples.metrics.iter().zip(metrics) {
-            write_gauge(&mut w, gauge, pane.start, metric.kept);
-        }
-    }
-    w.0
-}
-
-/// Fills a pane; `place` says where a metric of the store's layout stands now.
-pub(super) fn read_pane_record(
-    pane: &mut Pane,
-    value: &[u8],
-    place: impl Fn(usize) -> Option<usize>,
-) -> Option<()> {
-    let mut r = Reader(value);
-    pane.emission = read_emission(&mut r, pane.start)?;
-    pane.in_region = r.u8()? != 0;
-    let samples: &mut Samples = &mut pane.samples;
-    samples.count = r.small()?;
-    if samples.count > 0 {
-        samples.stamped = r.small()?;
-        samples.slots = r.unsigned()?;
-        samples.first = EventTime(r.signed()?.wrapping_add(pane.start.0));
-        samples.last = EventTime(r.signed()?.wrapping_add(pane.start.0));
-        for metric in 0..r.small::<usize>()? {
-            let gauge = read_gauge(&mut r, pane.start)?;
-            if let Some(mine) = place(metric).and_then(|at| samples.metrics.get_mut(at)) {
-                *mine = gauge;
-            }
-        }
-    }
-    pane.dirty = false;
-    Some(())
-}
-
-fn rollup_record(pane: &RegionPane, asked: &[Aggregates]) -> Vec<u8> {
-    let mut w = Writer::default();
-    w.signed(pane.start.0);
-    write_emission(&mut w, &pane.emission, pane.start);
-    let settled = &pane.settled;
-    w.unsigned(u64::from(settled.count)).unsigned(u64::from(settled.stamped));
-    w.unsigned(u64::from(settled.reporting)).unsigned(settled.metrics.len() as u64);
-    for ((gauge, sum_of_means), asked) in settled.metrics.iter().zip(asked) {
-        write_gauge(&mut w, gauge, pane.start, *asked);
-        w.float(*sum_of_means);
-    }
-    w.0
-}
-
-/// Reads a roll-up; `place` says where a metric of the store's layout stands now, of `metrics` in all.
-pub(super) fn read_rollup_record(
-    value: &[u8],
-    metrics: usize,
-    place: impl Fn(usize) -> Option<usize>,
-) -> Option<RegionPane> {
-    let mut r = Reader(value);
-    let start = EventTime(r.signed()?);
-    let emission = read_emission(&mut r, start)?;
-    let mut settled = RegionSamples::none(metrics);
-    (settled.count, settled.stamped, settled.reporting) = (r.small()?, r.small()?, r.small()?);
-    for metric in 0..r.small::<usize>()? {
-        let merged = (read_gauge(&mut r, start)?, r.float()?);
-        if let Some(mine) = place(metric).and_then(|at| settled.metrics.get_mut(at)) {
-            *mine = merged;
-        }
-    }
-    Some(RegionPane { start, settled, emission, dirty: false })
 }

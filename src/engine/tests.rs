@@ -3,12 +3,14 @@
 use std::collections::BTreeMap;
 
 use super::*;
+use crate::engine::input::{Publish, Topic};
 use crate::engine::restore::Restorer;
 use crate::engine::settings::{
     Limits, MetricSpec, Policies, Policy, PolicyPatch, Revisions, SourceMetric, SourceSettings,
     WindowSpec,
 };
 use crate::event::AlertKind;
+use crate::event::Output;
 use crate::wire::profile::{Condition, MetricField, Profile, ProfileSpec, Reference, TimeFormat};
 
 const MINUTE: i64 = 60_000;
@@ -121,7 +123,7 @@ impl Gateway {
             Output::Window(result) => Some(result.firing.clone()),
             _ => None,
         };
-        self.outputs.iter().filter_map(firing).map(told).collect()
+        self.outputs.iter().filter_map(firing).map(|firing| told(&firing)).collect()
     }
 
     /// The same of the region.
@@ -130,7 +132,7 @@ impl Gateway {
             Output::Region(result) => Some(result.firing.clone()),
             _ => None,
         };
-        self.outputs.iter().filter_map(firing).map(told).collect()
+        self.outputs.iter().filter_map(firing).map(|firing| told(&firing)).collect()
     }
 
     fn alerts(&self) -> Vec<AlertKind> {
@@ -142,7 +144,7 @@ impl Gateway {
     }
 }
 
-fn told(firing: crate::event::Firing) -> (String, i64, u32, u32) {
+fn told(firing: &crate::event::Firing) -> (String, i64, u32, u32) {
     let start = (firing.start.0 - NOON) / HOUR;
     (firing.window.as_str().to_owned(), start, firing.revision, firing.samples)
 }

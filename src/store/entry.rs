@@ -1,8 +1,13 @@
 //! One output waiting to be sent, and its bytes on the disk.
 //!
-//! ```text
-//! version (1) = 1 │ class (1) │ length of all (4) │ supersedes (8, 0 = none) │ length of topic (4) │ topic │ payload
-//! ```
+//! | bytes | |
+//! |---|---|
+//! | 1 | version, 1 |
+//! | 1 | class |
+//! | 4 | length of all |
+//! | 8 | supersedes, 0 for none |
+//! | 4 | length of the topic |
+//! | | topic, payload |
 //!
 //! Integers are big-endian. The length of all comes early so that the first chunk tells the size.
 

@@ -97,7 +97,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_value_split_is_the_value_joined(value in prop::collection::vec(any::<u8>(), 0..20_000)) {
+        fn a_value_split_is_the_value_joined(
+            value in prop::collection::vec(any::<u8>(), 0..20_000)
+        ) {
             let (head, further) = split(&value);
             let (count, first) = parse_head(&head).unwrap();
             prop_assert_eq!(usize::from(count), further.len());

@@ -2,10 +2,10 @@
 //!
 //! # What is durable when
 //!
-//! A [`Batch`] is everything that one stretch of messages caused: changed state, outputs to be sent,
-//! outputs that were sent. [`Store::commit`] returns after all of it is on the disk, and a crash at
-//! any point leaves either all of it or none. Only then may the agent acknowledge the messages and
-//! send the outputs; the [`Receipt`] is what lets the [`Outbox`] hand them out.
+//! A [`Batch`] is everything that one stretch of messages caused: changed state, outputs to be
+//! sent, outputs that were sent. [`Store::commit`] returns after all of it is on the disk, and a
+//! crash at any point leaves either all of it or none. Only then may the agent acknowledge the
+//! messages and send the outputs; the [`Receipt`] is what lets the [`Outbox`] hand them out.
 //!
 //! ```text
 //!   engine decides ─ 1 transaction over the trees ─ 2 sled flush ─ 3 fdatasync(db) ─ 4 acknowledge
@@ -14,30 +14,46 @@
 //! | crash | what a restart finds | what happens |
 //! |---|---|---|
 //! | before 1 ends | the state before the batch | the broker delivers again, nothing was sent |
-//! | between 1 and 3 | all of the batch, or nothing of it | delivered again; if the batch is there, the memory of duplicates in it drops the copies |
+//! | between 1 and 3 | all of the batch, or nothing | the same, or the copies are duplicates |
 //! | between 3 and 4 | all of the batch | the same |
-//! | an output sent, its delete not committed | the entry | it is sent again; its identity is the same |
+//! | after a sending, before its delete | the entry | it is sent again under the same identity |
 //!
-//! Step 3 is ours because sled 0.34 hands its log to the kernel with `sync_file_range`, which neither
-//! writes the file's size nor empties the disk's write cache: after `flush` alone a power cut loses
-//! batches or leaves a file that does not open. For the same reason the `conf` file and the directory
-//! entries are synced once after every open.
+//! Step 3 is ours because sled 0.34 hands its log to the kernel with `sync_file_range`, which
+//! neither writes the file's size nor empties the disk's write cache: after `flush` alone a power
+//! cut loses batches or leaves a file that does not open. For the same reason the `conf` file and
+//! the directory entries are synced once after every open.
 //!
 //! # What the trees hold
 //!
-//! `state` (keys and values of the engine, opaque here), `outbox` (by sequence number), `meta` (format
-//! version, generation, when the store was created, the next sequence number). They are updated by one
-//! transaction; one batch per tree would not be atomic together. Values longer than 4 KiB are spread
-//! over several keys ([`keys`]): sled puts a page longer than a quarter of its segment into a
-//! file of its own that it never syncs, a leaf holds up to 17 items, and 17 × 4 KiB stays below.
+//! `state` (keys and values of the engine, opaque here), `outbox` (by sequence number), `meta`
+//! (format version, generation, when the store was created, the next sequence number). They are
+//! updated by one transaction; one batch per tree would not be atomic together. One tree with one
+//! batch writes a tenth less, but under the larger load below its file grew to 498 MB in 3,000
+//! commits, while that of the three trees stays at 5 MB. Values longer than 4 KiB are spread over
+//! several keys ([`keys`]): sled puts a page longer than a quarter of its segment into a file of
+//! its own that it never syncs, a leaf holds up to 17 items, and 17 × 4 KiB stays below.
+//!
+//! # What it writes
+//!
+//! Bytes that reach the device, ext4's journal included:
+//!
+//! | commit | contents | written |
+//! |---|---|---|
+//! | 17 messages of 100 devices, 136 bytes of duplicate memory | 2.8 KB | 18 KB |
+//! | the same, 4 KB of duplicate memory | 6.8 KB | 26 KB |
+//! | 5,000 messages of 1,000 devices, 40 KB of duplicate memory | 191 KB | 0.52 MB |
+//! | the same, no duplicate memory | 151 KB | 0.37 MB |
+//!
+//! with a record of 40 bytes and one of 90 for each device heard of, and one of 300 for all.
+//! Entries of 250 bytes, 2,000 waiting, a million in all: the file stays below 8 MB.
 //!
 //! # When something fails
 //!
-//! After a failed commit nobody knows which of the two states is on the disk, and sled goes on showing
-//! data that is not there. The store is *poisoned*: every later call fails with
-//! [`StoreError::Poisoned`]. Drop it, open it again and restore the engine from it; carrying on from
-//! memory would acknowledge what was never written. A store that cannot be opened is repaired or moved
-//! aside and rebuilt by [`recovery`].
+//! After a failed commit nobody knows which of the two states is on the disk, and sled goes on
+//! showing data that is not there. The store is *poisoned*: every later call fails with
+//! [`StoreError::Poisoned`]. Drop it, open it again and restore the engine from it; carrying on
+//! from memory would acknowledge what was never written. A store that cannot be opened is repaired
+//! or moved aside and rebuilt by [`recovery`].
 
 pub mod entry;
 pub mod error;

@@ -10,8 +10,8 @@
 //! ```
 //!
 //! - Only committed entries are sent: what is sent and then forgotten in a crash could be decided
-//!   differently the next time. Numbers only grow, so one bound (`durable_end`) tells them apart; it
-//!   moves only by the [`Receipt`] of a commit.
+//!   differently the next time. Numbers only grow, so one bound (`durable_end`) tells them apart;
+//!   it moves only by the [`Receipt`] of a commit.
 //! - They are sent in order of their numbers, so what is in flight is what lies below one bound
 //!   (`unsent`). What is in flight is neither replaced nor evicted.
 //! - An entry that is not in flight is replaced by a newer revision of the same thing.
@@ -29,8 +29,9 @@ use crate::engine::checkpoint::Checkpoint;
 use crate::event::Class;
 use crate::ids::OutboxSeq;
 
-/// What an entry costs besides its bytes: keys, and its place in memory.
-const OVERHEAD: u64 = 64;
+/// What an entry costs besides its bytes: keys, and its place in memory (49 bytes, 77 where it
+/// supersedes).
+const OVERHEAD: u64 = 96;
 
 /// The outbox. Every operation takes time logarithmic in the number of entries.
 #[derive(Debug)]
@@ -69,7 +70,7 @@ pub struct Appended {
     pub seq: OutboxSeq,
     /// The unsent revision that it replaced.
     pub superseded: Option<OutboxSeq>,
-    /// What had to go, least valuable first; the new entry itself may be among them.
+    /// What had to go; the new entry itself may be among them.
     pub evicted: Vec<(OutboxSeq, Class)>,
 }
 
@@ -193,7 +194,7 @@ impl Outbox {
         self.len() == 0
     }
 
-    /// What counts against the quota, in bytes: topics, payloads, and 82 bytes for each entry.
+    /// What counts against the quota, in bytes: topics, payloads, and 114 bytes for each entry.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -236,13 +237,14 @@ impl Outbox {
     }
 
     fn make_room(&mut self, seq: OutboxSeq, new: Summary) -> Vec<(OutboxSeq, Class)> {
-        if u64::from(new.size) + OVERHEAD <= self.quota {
-            return self.evict();
+        let mut evicted = Vec::new();
+        if u64::from(new.size) + OVERHEAD > self.quota {
+            // It fits into no outbox: nothing else has to go for it.
+            self.evicted[new.class as usize] += 1;
+            evicted.push((self.remove(seq.0, new.class), new.class));
         }
-        // It fits into no outbox: nothing else has to go for it.
-        self.remove(seq.0, new.class);
-        self.evicted[new.class as usize] += 1;
-        vec![(seq, new.class)]
+        evicted.extend(self.evict());
+        evicted
     }
 
     fn evict(&mut self) -> Vec<(OutboxSeq, Class)> {

@@ -20,7 +20,8 @@ pub const FORMAT: u16 = 1;
 const MARK: &str = "created";
 const FIRST_SEQ: OutboxSeq = OutboxSeq(1);
 
-/// What a store is given when it is created. One that exists keeps its own.
+/// What a store is given when it is created. One that exists keeps its own, unless it had to be
+/// mended.
 #[derive(Clone, Copy, Debug)]
 pub struct OpenOptions {
     /// A number drawn at random.
@@ -74,6 +75,12 @@ impl SledStore {
         &self.trees.path
     }
 
+    /// Begins a new life with what is there, for a store that may have gone back in time.
+    pub(super) fn renew(&mut self, generation: Generation) -> Result<(), StoreError> {
+        self.generation = generation;
+        self.write_meta()
+    }
+
     /// Raises the next sequence number, for entries carried over from a damaged store.
     pub(super) fn continue_from(&mut self, next_seq: OutboxSeq) -> Result<(), StoreError> {
         self.next_seq = self.next_seq.max(next_seq);
@@ -98,8 +105,8 @@ impl SledStore {
         }
     }
 
-    /// Leaves a mark beside the database that it has contents: sled takes a file of zeros, or one cut
-    /// to nothing, for a new database.
+    /// Leaves a mark beside the database that it has contents: sled takes a file of zeros, or one
+    /// cut to nothing, for a new database.
     fn mark(&self) -> Result<(), StoreError> {
         let mark = self.path().join(MARK);
         let written = mark.try_exists().and_then(|exists| match exists {

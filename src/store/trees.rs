@@ -2,9 +2,9 @@
 //!
 //! Everything that must be known about sled 0.34 is here:
 //! - `flush` is not durable (see the [module](super)): [`Trees::write`] adds our own `fdatasync`.
-//! - A snapshot left half-written by a crash or a full disk (`snap.*.generating`) is taken for a whole
-//!   one at the next open, which then fails for ever: such files are removed first. A full disk is
-//!   found out before sled is let in.
+//! - A snapshot left half-written by a crash or a full disk (`snap.*.generating`) is taken for a
+//!   whole one at the next open, which then fails for ever: such files are removed first. A full
+//!   disk is found out before sled is let in.
 //! - It may panic on damaged files, at open and when a page is first read: panics become
 //!   [`StoreError::Corrupt`].
 //! - It lets go of its lock a moment after it is closed: an open waits for that.

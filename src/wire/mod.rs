@@ -2,9 +2,10 @@
 
 pub mod decode;
 pub mod encode;
-mod pointer;
+pub mod pointer;
 pub mod profile;
 mod record;
+pub mod reference;
 mod scalar;
 pub mod timestamp;
 pub mod topic;

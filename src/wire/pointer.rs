@@ -56,7 +56,7 @@ struct Child {
 }
 
 /// Checks a pointer.
-pub(super) fn check(pointer: &str) -> Result<(), PointerError> {
+pub fn check(pointer: &str) -> Result<(), PointerError> {
     if pointer.is_empty() {
         return Ok(());
     }

@@ -39,7 +39,15 @@ impl Stats {
     fn add(stats: Option<Self>, time: i64, value: f64) -> Self {
         let Some(mut stats) = stats else {
             let (count, times) = (1, (time, time));
-            return Self { count, sum: value, min: value, max: value, first: value, last: value, times };
+            return Self {
+                count,
+                sum: value,
+                min: value,
+                max: value,
+                first: value,
+                last: value,
+                times,
+            };
         };
         stats.count += 1;
         stats.sum += value;

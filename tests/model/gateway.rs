@@ -41,7 +41,9 @@ pub(crate) fn defaults() -> Rules {
 pub(crate) fn config(rules: &Rules, immediate: bool, publish_interval: i64) -> Config {
     let revisions = match immediate {
         true => "revisions = \"immediate\"".to_owned(),
-        false => format!("revisions = \"coalesced\"\nrevision-delay = \"{}ms\"", rules.revision_delay),
+        false => {
+            format!("revisions = \"coalesced\"\nrevision-delay = \"{}ms\"", rules.revision_delay)
+        }
     };
     let mut toml = format!(
         "[gateway]\nid = \"gw\"\n[watermarks]\npublish-interval = \"{publish_interval}ms\"\n\
@@ -60,7 +62,9 @@ pub(crate) fn config(rules: &Rules, immediate: bool, publish_interval: i64) -> C
         windows.reverse();
     }
     for Window { name, size, offset } in windows {
-        toml += &format!("[[window]]\nname = \"{name}\"\nsize = \"{size}ms\"\noffset = \"{offset}ms\"\n");
+        toml += &format!(
+            "[[window]]\nname = \"{name}\"\nsize = \"{size}ms\"\noffset = \"{offset}ms\"\n"
+        );
     }
     for (region, lateness) in &rules.lateness {
         toml += &format!("[[region]]\nname = \"{region}\"\nlateness = \"{lateness}ms\"\n");
@@ -203,7 +207,8 @@ impl<'a> Gateway<'a> {
 
     /// The process ends and a new one starts from what the store has. It hears what it heard once `redeliver` is done.
     pub(crate) fn restart(&mut self, redeliver: impl FnOnce(&mut Self)) {
-        let mut restorer = Restorer::new(self.config.settings(Mode::Run), Generation(7), self.created);
+        let mut restorer =
+            Restorer::new(self.config.settings(Mode::Run), Generation(7), self.created);
         for (key, value) in &self.store {
             restorer.take(key, value).expect("it was written by this version");
         }

@@ -111,15 +111,20 @@ fn two_devices_that_stop_close_their_hour_by_idleness_in_either_order() {
             }
         }
         gateway.sleep_until(ten + 2 * HOUR);
-        let told: Vec<_> =
-            gateway.windows().iter().map(|result| (brief(result).0.to_owned(), result.firing.clone())).collect();
+        let told: Vec<_> = gateway
+            .windows()
+            .iter()
+            .map(|result| (brief(result).0.to_owned(), result.firing.clone()))
+            .collect();
         let rollups: Vec<Firing> = gateway.rollups().into_iter().cloned().collect();
         (told, rollups)
     };
     let eleven = NOON - HOUR;
     for order in [[("a", 58), ("b", 59)], [("b", 58), ("a", 59)]] {
         let (told, rollups) = run(order);
-        let [(first, last), (second, then)] = told.as_slice() else { panic!("once each: {told:?}") };
+        let [(first, last), (second, then)] = told.as_slice() else {
+            panic!("once each: {told:?}")
+        };
         assert_eq!((first.as_str(), second.as_str()), (order[0].0, order[1].0));
         for (firing, stop, samples) in [(last, 58, 59), (then, 59, 60)] {
             assert_eq!((firing.cause, firing.revision, firing.samples), (Cause::Idle, 0, samples));
@@ -151,7 +156,8 @@ fn a_region_and_a_device_that_never_speak_hold_nobody() {
     assert_eq!(gateway.windows().iter().filter(|result| on_time(result)).count(), 9);
     assert_eq!(gateway.device_watermark("north", "d9"), None);
     assert_eq!(gateway.rollups().len(), 1);
-    let gateways = |output: &&Output| matches!(output, Output::Watermark(report) if report.region.is_none());
+    let gateways =
+        |output: &&Output| matches!(output, Output::Watermark(report) if report.region.is_none());
     assert!(gateway.outputs.iter().any(|output| gateways(&output)), "the gateway's moves too");
 }
 
@@ -250,7 +256,11 @@ fn idleness_comes_at_five_minutes_and_no_later_than_the_next_tick() {
         }
     }
     let firing = &gateway.windows()[0].firing;
-    assert_eq!(firing.watermark.map(|w| w.0), Some(idle - 2 * MINUTE - 1), "as if it had been on time");
+    assert_eq!(
+        firing.watermark.map(|w| w.0),
+        Some(idle - 2 * MINUTE - 1),
+        "as if it had been on time"
+    );
     let (mono, _) = {
         let mut gateway = Gateway::listening(&config, NOON);
         gateway.step(&Step { at: NOON, what: What::Message(reading("a", NOON, 1)) });
@@ -269,12 +279,14 @@ fn the_end_of_a_replay_tells_all_that_is_open() {
         let arrival = NOON + minute * MINUTE;
         for (device, delay) in [("a", 0), ("b", 90 * MINUTE * (minute % 2))] {
             let Message { topic, payload, .. } = reading(device, arrival - delay, 1);
-            let line = serde_json::json!({ "topic": topic, "payload": payload, "arrival": arrival });
+            let line =
+                serde_json::json!({ "topic": topic, "payload": payload, "arrival": arrival });
             recording += &format!("{line}\n");
         }
     }
     let mut output = Vec::new();
-    let outcome = replay(&config, &Lines::Recorded, recording.as_bytes(), &mut output, |_| {}).expect("replays");
+    let outcome = replay(&config, &Lines::Recorded, recording.as_bytes(), &mut output, |_| {})
+        .expect("replays");
     let mut last = BTreeMap::new();
     let mut ends = 0;
     for line in String::from_utf8(output).expect("UTF-8").lines() {
@@ -282,14 +294,27 @@ fn the_end_of_a_replay_tells_all_that_is_open() {
         let kind = line["type"].as_str().expect("a type").to_owned();
         if kind == "window" || kind == "region" {
             ends += u32::from(line["cause"] == "end");
-            let key = (kind, line["window"].to_string(), line["device"].to_string(), line["start"].to_string());
+            let key = (
+                kind,
+                line["window"].to_string(),
+                line["device"].to_string(),
+                line["start"].to_string(),
+            );
             last.insert(key, line["samples"].as_u64().expect("a count"));
         }
     }
     assert!(ends > 0);
     assert_eq!((outcome.books.records, outcome.books.aggregated), (600, 600));
-    for (kind, window) in [("window", "\"hour\""), ("window", "\"day\""), ("region", "\"hour\""), ("region", "\"day\"")] {
-        let samples = last.iter().filter(|((k, w, ..), _)| k == kind && w == window).map(|(_, samples)| samples);
+    for (kind, window) in [
+        ("window", "\"hour\""),
+        ("window", "\"day\""),
+        ("region", "\"hour\""),
+        ("region", "\"day\""),
+    ] {
+        let samples = last
+            .iter()
+            .filter(|((k, w, ..), _)| k == kind && w == window)
+            .map(|(_, samples)| samples);
         assert_eq!(samples.sum::<u64>(), 600, "{kind} {window}");
     }
 }
@@ -302,7 +327,8 @@ fn an_outage_of_three_hours_makes_nothing_late_and_nobody_idle() {
     let names: Vec<String> = (0..5).map(|number| format!("d{number}")).collect();
     let send = |gateway: &mut Gateway<'_>, at: i64, minute: i64, device: &str| {
         let time = NOON + minute * MINUTE;
-        let message = if minute % 15 == 0 { heartbeat(device, time) } else { reading(device, time, 1) };
+        let message =
+            if minute % 15 == 0 { heartbeat(device, time) } else { reading(device, time, 1) };
         gateway.receive(at, message);
     };
     for minute in 0..30 {

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use crate::gateway::{HOUR, MINUTE, NOON, SECOND};
-use crate::reference::{Message, Rules, Step, Window, What};
+use crate::reference::{Message, Rules, Step, What, Window};
 
 const REGIONS: [&str; 3] = ["north", "south", "west"];
 const DEVICES: [&str; 6] = ["a", "b", "z1", "c", "z2", "d"];
@@ -20,11 +20,22 @@ pub(crate) struct Plan {
 
 #[derive(Clone, Debug)]
 enum Action {
-    Send { device: usize, items: Vec<ItemPlan>, retain: bool },
+    Send {
+        device: usize,
+        items: Vec<ItemPlan>,
+        retain: bool,
+    },
     /// The same message again.
-    Repeat { back: usize, dup: bool },
+    Repeat {
+        back: usize,
+        dup: bool,
+    },
     /// A message of the source without times.
-    Timeless { device: usize, value: u8, dup: bool },
+    Timeless {
+        device: usize,
+        value: u8,
+        dup: bool,
+    },
     Garbage(usize),
     Tick,
     Down,
@@ -55,24 +66,33 @@ enum Time {
 pub(crate) fn plans(length: usize) -> impl Strategy<Value = Plan> {
     let rules = rules();
     let actions = prop::collection::vec((pause(), action()), 1..length);
-    (rules, prop::sample::select(vec![7_000, MINUTE, HOUR]), 1..=3_usize, 1..=6_usize, actions).prop_map(
-        |(rules, publish_interval, regions, devices, actions)| Plan {
+    (rules, prop::sample::select(vec![7_000, MINUTE, HOUR]), 1..=3_usize, 1..=6_usize, actions)
+        .prop_map(|(rules, publish_interval, regions, devices, actions)| Plan {
             rules,
             publish_interval,
             regions,
             devices,
             actions,
-        },
-    )
+        })
 }
 
 fn rules() -> impl Strategy<Value = Rules> {
-    let lateness = prop::collection::vec(prop::sample::select(vec![0, 20 * SECOND, 2 * MINUTE, 10 * MINUTE]), 3);
+    let lateness = prop::collection::vec(
+        prop::sample::select(vec![0, 20 * SECOND, 2 * MINUTE, 10 * MINUTE]),
+        3,
+    );
     let allowed = || prop::sample::select(vec![0, 1, 5 * MINUTE, 20 * MINUTE, 2 * HOUR]);
     let hold = prop::sample::select(vec![11 * MINUTE, 30 * MINUTE]);
     let offsets = (0..2_i64, 0..6_i64);
     (lateness, allowed(), allowed(), hold, offsets, any::<bool>()).prop_map(
-        |(lateness, allowed_lateness, allowed_lateness_z, max_hold, (half, shift), multiple_first)| {
+        |(
+            lateness,
+            allowed_lateness,
+            allowed_lateness_z,
+            max_hold,
+            (half, shift),
+            multiple_first,
+        )| {
             let offset = half * 150 * SECOND;
             Rules {
                 lateness: REGIONS.map(str::to_owned).into_iter().zip(lateness).collect(),
@@ -159,7 +179,9 @@ impl Plan {
                     What::Message(self.send(now, *device, items, *retain))
                 }
                 Action::Repeat { back, dup } => match sent.iter().rev().nth(back - 1) {
-                    Some(message) => What::Message(Message { dup: *dup && redelivers, ..message.clone() }),
+                    Some(message) => {
+                        What::Message(Message { dup: *dup && redelivers, ..message.clone() })
+                    }
                     None => What::Tick,
                 },
                 Action::Timeless { device, value, dup } => {

@@ -200,21 +200,27 @@ pub(crate) struct Answer {
 
 /// What the specification says about `steps`, at the end of which everything fires.
 pub(crate) fn answer(rules: &Rules, steps: &[Step]) -> Answer {
-    let mut run = Run { rules, steps, answer: Answer::default(), used: Vec::new(), disputed: BTreeSet::new() };
+    let mut run = Run {
+        rules,
+        steps,
+        answer: Answer::default(),
+        used: Vec::new(),
+        disputed: BTreeSet::new(),
+    };
     let mut malformed = 0;
     let mut ever = BTreeMap::new();
-    for index in 0..steps.len() {
+    for (index, step) in steps.iter().enumerate() {
         let before = index.checked_sub(1).map_or(i64::MIN, |last| run.answer.after[last].stamp);
         let (stamp, duration) = run.listened(index, false);
         run.apply_clock((before, stamp), false, duration, &mut ever);
-        match &steps[index].what {
+        match &step.what {
             What::Message(message) => {
                 malformed += u64::from(!run.message(index, message, &ever));
                 // Something retained may have given a silent device its first watermark.
                 run.apply_clock((stamp, stamp), true, duration, &mut ever);
             }
             What::CaughtUp => {
-                run.apply_clock((stamp, steps[index].at.max(stamp)), true, duration, &mut ever);
+                run.apply_clock((stamp, step.at.max(stamp)), true, duration, &mut ever);
             }
             What::Tick | What::Up | What::Down => {}
         }
@@ -299,7 +305,8 @@ impl Run<'_> {
     /// The listened duration at which a device that sends nothing more is idle, by the first `entries` of its own.
     fn idle_from(&self, key: &Key, entries: usize) -> i64 {
         let mine: Vec<_> = self.of(key).take(entries).collect();
-        let last = mine.iter().rev().find(|entry| entry.wakes).or(mine.first()).expect("it is known");
+        let last =
+            mine.iter().rev().find(|entry| entry.wakes).or(mine.first()).expect("it is known");
         self.listened(last.step, false).1 + self.rules.idle_timeout
     }
 
@@ -359,7 +366,8 @@ impl Run<'_> {
             // What a region waits for may change when the device goes idle, and when it no longer lags.
             let own = |key: &Key| self.watermark(key, i64::MIN, i64::MIN);
             let highest = self.keys().iter().filter(|other| other.0 == key.0).filter_map(own).max();
-            let back = highest.map_or(idle_at, |w| (w - self.rules.max_hold + lateness + 1).max(idle_at));
+            let back =
+                highest.map_or(idle_at, |w| (w - self.rules.max_hold + lateness + 1).max(idle_at));
             for stamp in [idle_at - 1, idle_at, back - 1, back] {
                 if stamp > from && stamp <= to {
                     let since = if leaps { 0 } else { to - stamp };
@@ -388,7 +396,13 @@ impl Run<'_> {
         }
     }
 
-    fn after(&self, stamp: i64, duration: i64, malformed: u64, ever: &BTreeMap<String, (i64, i64)>) -> After {
+    fn after(
+        &self,
+        stamp: i64,
+        duration: i64,
+        malformed: u64,
+        ever: &BTreeMap<String, (i64, i64)>,
+    ) -> After {
         let keys = self.keys();
         let watermark = |key: &Key| Some((key.clone(), self.watermark(key, stamp, duration)?));
         let bounds = |(region, (ever, _)): (&String, &(i64, i64))| {
@@ -416,7 +430,10 @@ impl Run<'_> {
                 }
             }
         }
-        waiting.into_iter().map(|(_, number, start)| (self.rules.windows()[number], start)).collect()
+        waiting
+            .into_iter()
+            .map(|(_, number, start)| (self.rules.windows()[number], start))
+            .collect()
     }
 
     fn told(&self, key: &Key, window: Window, start: i64) -> usize {
@@ -424,7 +441,14 @@ impl Run<'_> {
         self.answer.firings.get(key).map_or(0, |firings| firings.iter().filter(of).count())
     }
 
-    fn fire(&mut self, key: &Key, window: Window, start: i64, cause: &'static str, watermark: Option<i64>) {
+    fn fire(
+        &mut self,
+        key: &Key,
+        window: Window,
+        start: i64,
+        cause: &'static str,
+        watermark: Option<i64>,
+    ) {
         let content = self.content(key, window, start).expect("it holds something");
         let revision = u32::try_from(self.told(key, window, start)).expect("few");
         let firing = Firing { window: window.name, start, revision, cause, watermark, content };
@@ -434,7 +458,8 @@ impl Run<'_> {
     /// What a window of a device holds.
     fn content(&self, key: &Key, window: Window, start: i64) -> Option<Content> {
         let inside = |entry: &&Entry| {
-            matches!(entry.place, Place::Aggregated(_)) && window.start(entry.at.expect("aggregated")) == start
+            matches!(entry.place, Place::Aggregated(_))
+                && window.start(entry.at.expect("aggregated")) == start
         };
         let mine: Vec<_> = self.of(key).filter(inside).collect();
         let times = || mine.iter().filter_map(|entry| entry.at);
@@ -444,20 +469,29 @@ impl Run<'_> {
             first_at: times().min()?,
             last_at: times().max()?,
             metrics: [0, 1].map(|metric| {
-                let values = mine.iter().filter_map(|entry| Some((entry.at?, entry.values[metric]?)));
+                let values =
+                    mine.iter().filter_map(|entry| Some((entry.at?, entry.values[metric]?)));
                 metric_of(&values.collect::<Vec<_>>())
             }),
         })
     }
 
     /// Takes a message; `false` when nothing of it can be read.
-    fn message(&mut self, index: usize, message: &Message, ever: &BTreeMap<String, (i64, i64)>) -> bool {
+    fn message(
+        &mut self,
+        index: usize,
+        message: &Message,
+        ever: &BTreeMap<String, (i64, i64)>,
+    ) -> bool {
         let Some(items) = items(&message.payload) else { return false };
         let (stamp, duration) = self.listened(index, false);
         let levels: Vec<&str> = message.topic.split('/').collect();
         let (timed, region) = (levels[0] == "m", levels[1].to_owned());
-        let before: BTreeMap<Key, Option<i64>> =
-            self.keys().into_iter().map(|key| (key.clone(), self.watermark(&key, stamp, duration))).collect();
+        let before: BTreeMap<Key, Option<i64>> = self
+            .keys()
+            .into_iter()
+            .map(|key| (key.clone(), self.watermark(&key, stamp, duration)))
+            .collect();
         let known = self.answer.ledger.len();
         let mut passed = Vec::new();
         for item in items {
@@ -466,7 +500,8 @@ impl Run<'_> {
                 let same = |entry: &&Entry| entry.key == key;
                 passed.iter().find(same).map(|entry: &Entry| entry.timed)
             });
-            let entry = self.judge(index, message, item, (key, timed), source.unwrap_or(timed), known);
+            let entry =
+                self.judge(index, message, item, (key, timed), source.unwrap_or(timed), known);
             if entry.at.is_some() { passed.push(entry) } else { self.answer.ledger.push(entry) }
         }
         passed.sort_by_key(|entry| entry.at);
@@ -524,7 +559,9 @@ impl Run<'_> {
             values: item.values,
             timed,
         };
-        let seen = self.answer.ledger[..known].iter().filter(|e| e.key == entry.key && e.seen && e.wakes_or_used());
+        let seen = self.answer.ledger[..known]
+            .iter()
+            .filter(|e| e.key == entry.key && e.seen && e.wakes_or_used());
         let newest = seen.filter_map(|e| e.at).max();
         let has_value = item.values.iter().any(Option::is_some);
         if message.retain && !(usable.is_some() && usable > newest && has_value) {
@@ -561,7 +598,12 @@ impl Run<'_> {
             return self.used.iter().any(|used| before(&used));
         }
         let here = self.connection(index);
-        let earlier = self.used.iter().filter(before).filter(|(_, step)| self.connection(*step) < here).count();
+        let earlier = self
+            .used
+            .iter()
+            .filter(before)
+            .filter(|(_, step)| self.connection(*step) < here)
+            .count();
         let taken = self.answer.ledger.iter().filter(|entry| {
             entry.place == Place::Duplicate
                 && (entry.key.1 == identity.1 && entry.content == identity.2)
@@ -667,8 +709,11 @@ impl Run<'_> {
             stamped: parts.iter().map(|part| part.stamped).sum(),
             reporting: u32::try_from(parts.len()).expect("few"),
             metrics: [0, 1].map(|metric| {
-                let metrics: Vec<_> =
-                    parts.iter().map(|part| &part.metrics[metric]).filter(|m| m.count > 0).collect();
+                let metrics: Vec<_> = parts
+                    .iter()
+                    .map(|part| &part.metrics[metric])
+                    .filter(|m| m.count > 0)
+                    .collect();
                 (
                     metrics.iter().map(|m| m.count).sum(),
                     metrics.iter().map(|m| m.sum).sum(),

@@ -1,0 +1,55 @@
+//! From the configuration to the two connections.
+
+use super::AgentError;
+use crate::config::{Broker, Login, Upstream};
+use crate::egress::EgressConfig;
+use crate::engine::settings::Settings;
+use crate::ingress::IngressConfig;
+use crate::mqtt::{self, Credentials};
+
+/// How to listen to the devices' broker, for all sources of `settings`.
+///
+/// # Errors
+/// The password file cannot be read.
+pub fn ingress_config(broker: &Broker, settings: &Settings) -> Result<IngressConfig, AgentError> {
+    let sources = &settings.sources;
+    let filters = sources.iter().flat_map(|source| source.profile.filters().iter().cloned());
+    Ok(IngressConfig {
+        broker: mqtt::Broker {
+            host: broker.host.clone(),
+            port: broker.port,
+            client_id: broker.client_id.clone(),
+            credentials: credentials(broker.login.as_ref())?,
+            keep_alive: broker.keep_alive,
+        },
+        filters: filters.collect(),
+        dropped_filters: Vec::new(),
+        in_flight: broker.in_flight,
+        max_payload: broker.max_payload,
+        session_expiry: broker.session_expiry,
+    })
+}
+
+/// How to publish to the central broker.
+pub(super) fn egress_config(upstream: &Upstream) -> Result<EgressConfig, AgentError> {
+    Ok(EgressConfig {
+        broker: mqtt::Broker {
+            host: upstream.host.clone(),
+            port: upstream.port,
+            client_id: upstream.client_id.clone(),
+            credentials: credentials(upstream.login.as_ref())?,
+            keep_alive: upstream.keep_alive,
+        },
+        in_flight: upstream.in_flight,
+        prefix: upstream.prefix.clone(),
+    })
+}
+
+fn credentials(login: Option<&Login>) -> Result<Option<Credentials>, AgentError> {
+    let Some(login) = login else { return Ok(None) };
+    let path = || login.password_file.as_ref().map(|path| path.display().to_string());
+    let password = login
+        .password()
+        .map_err(|source| AgentError::Password { path: path().unwrap_or_default(), source })?;
+    Ok(Some(Credentials { user: login.user.clone(), password: password.unwrap_or_default() }))
+}

@@ -1,0 +1,322 @@
+//! A message on its way in: decode → per item: retained, duplicate, time, value, late → windows → watermarks.
+
+use crate::engine::Engine;
+use crate::engine::device::{Added, Record};
+use crate::engine::effect::Effects;
+use crate::engine::input::{Publish, Topic};
+use crate::engine::settings::Scope;
+use crate::engine::side_output::{Origin, refused};
+use crate::engine::validity::{Verdict, judge};
+use crate::engine::watermark::bounded;
+use crate::event::{Cause, LateRecord, Output, Reason};
+use crate::time::{ArrivalTime, EventTime, Now};
+use crate::wire::decode::{Decoded, Item, Scratch, Stamp};
+
+/// An item that passed the guards.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Judged {
+    item: usize,
+    device: usize,
+    at: EventTime,
+    /// The event time is the device's own, or its source's by design.
+    seen: bool,
+    heartbeat: bool,
+    valued: bool,
+}
+
+/// A message in hand.
+#[derive(Clone, Copy)]
+struct Message<'a> {
+    source: usize,
+    topic: &'a str,
+    publish: Publish<'a>,
+    arrival: Option<ArrivalTime>,
+}
+
+impl Engine {
+    pub(super) fn on_publish(&mut self, publish: Publish<'_>, now: Now, out: &mut Effects) {
+        self.books.received += 1;
+        let arrival = self.has_clock().then_some(now.wall);
+        let mut scratch = std::mem::take(&mut self.scratch);
+        let (decoded, message) = self.decode(publish, arrival, &mut scratch);
+        match decoded {
+            Decoded::Unmatched => self.books.unmatched += 1,
+            Decoded::Ignored => self.books.ignored += 1,
+            Decoded::Malformed(reason) => self.on_malformed(reason, message, out),
+            Decoded::Items => {
+                self.books.decoded += 1;
+                self.on_items(message, &scratch, out);
+            }
+        }
+        self.books.unreadable += u64::from(scratch.unreadable());
+        self.scratch = scratch;
+    }
+
+    /// Finds the source of a message and reads it.
+    fn decode<'a>(
+        &self,
+        publish: Publish<'a>,
+        arrival: Option<ArrivalTime>,
+        scratch: &mut Scratch,
+    ) -> (Decoded, Message<'a>) {
+        scratch.clear();
+        let oversize = publish.payload.len() > self.settings.limits.max_payload;
+        let read = |source: usize, topic: Option<&str>, scratch: &mut Scratch| {
+            let profile = &self.settings.sources[source].profile;
+            match oversize {
+                true if topic.is_some_and(|topic| !profile.matches(topic)) => Decoded::Unmatched,
+                true => Decoded::Malformed(Reason::Oversize),
+                false => profile.decode(topic, publish.payload, scratch),
+            }
+        };
+        let mut message = Message { source: 0, topic: "", publish, arrival };
+        match publish.topic {
+            Topic::Source(source) => {
+                message.source = source;
+                (read(source, None, scratch), message)
+            }
+            Topic::Name(topic) => {
+                message.topic = topic;
+                for source in 0..self.settings.sources.len() {
+                    let decoded = read(source, Some(topic), scratch);
+                    if decoded != Decoded::Unmatched {
+                        message.source = source;
+                        return (decoded, message);
+                    }
+                }
+                (Decoded::Unmatched, message)
+            }
+        }
+    }
+
+    fn on_malformed(&mut self, reason: Reason, message: Message<'_>, out: &mut Effects) {
+        match reason {
+            Reason::Oversize => self.books.oversize += 1,
+            _ => self.books.malformed += 1,
+        }
+        let per_hour = self.settings.limits.refused_per_hour;
+        match self.malformed[message.source].admit(message.arrival, per_hour) {
+            Some(withheld) => {
+                let payload = message.publish.payload;
+                let origin = self.origin(&message);
+                let told = refused(reason, origin, None, None, payload, withheld);
+                out.push(Output::Refused(told));
+            }
+            None => self.books.withheld += 1,
+        }
+    }
+
+    fn origin<'a>(&'a self, message: &Message<'a>) -> Origin<'a> {
+        let source = self.settings.sources[message.source].profile.source();
+        Origin { source, topic: message.topic, arrival: message.arrival }
+    }
+
+    /// All records of one message are judged by the watermark before it, and added in event-time order, before any
+    /// watermark that it raises (SPEC 3.1).
+    fn on_items(&mut self, message: Message<'_>, scratch: &Scratch, out: &mut Effects) {
+        let mut judged = std::mem::take(&mut self.judged);
+        judged.clear();
+        for index in 0..scratch.len() {
+            self.books.records += 1;
+            let item = scratch.item(index, message.publish.payload);
+            judged.extend(self.judge(index, item, &message, out));
+        }
+        if judged.len() > 1 {
+            judged.sort_by_key(|record| record.at);
+        }
+        for record in &judged {
+            let item = scratch.item(record.item, message.publish.payload);
+            self.add(record, item, &message, out);
+        }
+        for record in &judged {
+            self.note_progress(record);
+        }
+        self.judged = judged;
+        self.raise_touched(out);
+    }
+
+    /// Retained, duplicate, time, in this order (SPEC 11). `None`: it is in its column already.
+    fn judge(
+        &mut self,
+        index: usize,
+        item: Item<'_>,
+        message: &Message<'_>,
+        out: &mut Effects,
+    ) -> Option<Judged> {
+        if item.idle {
+            self.books.valueless += 1;
+            self.on_idle_marker(item.region, out);
+            return None;
+        }
+        let Some(device) = self.device(message.source, item) else {
+            self.books.no_room += 1;
+            return None;
+        };
+        self.refresh_region(self.devices[device].region, out);
+        if message.publish.retain && !self.tells_news(device, item) {
+            self.books.retained_ignored += 1;
+            return None;
+        }
+        if self.settings.deduplicate && !self.is_new(item, message) {
+            self.books.duplicate += 1;
+            return None;
+        }
+        let mut verdict = judge(item.time, message.arrival, &self.devices[device].policy);
+        if self.devices[device].source != message.source {
+            verdict = Verdict::Quarantined(Reason::OtherSource);
+        }
+        let (at, seen) = match verdict {
+            Verdict::Accepted(at) | Verdict::Arrival(at) => (at, true),
+            Verdict::Stamped(at) => {
+                self.books.stamped += 1;
+                (at, false)
+            }
+            Verdict::Quarantined(reason) => {
+                self.quarantine(reason, device, item, message, out);
+                return None;
+            }
+        };
+        if !message.publish.retain {
+            self.hear(device);
+        }
+        let heartbeat = item.heartbeat && !message.publish.retain && seen;
+        let valued = item.values.iter().any(Option::is_some);
+        Some(Judged { item: index, device, at, seen, heartbeat, valued })
+    }
+
+    /// A retained message is history: a sample, if its own time is newer than anything seen of the device.
+    fn tells_news(&self, device: usize, item: Item<'_>) -> bool {
+        let device = &self.devices[device];
+        let newer = match item.time {
+            Stamp::At(time) => {
+                let usable = time >= device.policy.not_before || !self.has_clock();
+                usable && time.accepted() > device.generator.highest()
+            }
+            Stamp::Undeclared | Stamp::Unusable => false,
+        };
+        newer && item.values.iter().any(Option::is_some)
+    }
+
+    /// Whether a record was not seen before; remembers it.
+    fn is_new(&mut self, item: Item<'_>, message: &Message<'_>) -> bool {
+        let time = match item.time {
+            Stamp::At(time) => Some(time),
+            Stamp::Undeclared | Stamp::Unusable => None,
+        };
+        let fingerprint =
+            self.recogniser.fingerprint(message.topic, item.device, item.content, time);
+        if time.is_some() {
+            return self.dedup.remember(fingerprint);
+        }
+        if message.publish.dup && self.dedup.is_redelivery(fingerprint) {
+            return false;
+        }
+        self.dedup.remember_unsettled(fingerprint);
+        true
+    }
+
+    fn quarantine(
+        &mut self,
+        reason: Reason,
+        device: usize,
+        item: Item<'_>,
+        message: &Message<'_>,
+        out: &mut Effects,
+    ) {
+        self.books.quarantined += 1;
+        self.mark(device);
+        let per_hour = self.settings.limits.refused_per_hour;
+        let Some(withheld) = self.devices[device].refusals.admit(message.arrival, per_hour) else {
+            self.books.withheld += 1;
+            return;
+        };
+        let key = (self.devices[device].region_id.clone(), self.devices[device].id.clone());
+        let time = match item.time {
+            Stamp::At(time) => Some(time.0),
+            Stamp::Undeclared | Stamp::Unusable => None,
+        };
+        let origin = self.origin(message);
+        out.push(Output::Refused(refused(reason, origin, Some(key), time, item.content, withheld)));
+    }
+
+    /// Value, late: the record goes to its window, or to the late output.
+    fn add(&mut self, record: &Judged, item: Item<'_>, message: &Message<'_>, out: &mut Effects) {
+        if !record.valued {
+            self.books.valueless += 1;
+            return;
+        }
+        let w = self.closing_watermark(record.device);
+        let (cx, device, region) = self.parts(record.device);
+        let sample = Record { values: item.values, at: record.at, stamped: !record.seen };
+        match device.add(&cx, w, sample, region, out) {
+            Added::Aggregated => {
+                self.books.aggregated += 1;
+                self.mark(record.device);
+                self.look_again_at(record.device);
+            }
+            Added::NoRoom => self.books.no_room += 1,
+            Added::Late(start, end) => {
+                self.books.late += 1;
+                let late = self.late_record(record, (start, end), w, item, message);
+                out.push(Output::Late(late));
+            }
+        }
+    }
+
+    fn late_record(
+        &self,
+        record: &Judged,
+        (start, end): (EventTime, EventTime),
+        watermark: EventTime,
+        item: Item<'_>,
+        message: &Message<'_>,
+    ) -> LateRecord {
+        let source = &self.settings.sources[message.source];
+        let device = &self.devices[record.device];
+        LateRecord {
+            source: source.profile.source().clone(),
+            region: device.region_id.clone(),
+            device: device.id.clone(),
+            time: record.at,
+            window: self.settings.windows[source.base].name.clone(),
+            start,
+            end,
+            watermark,
+            arrival: message.arrival,
+            content: item.content.to_vec(),
+        }
+    }
+
+    /// What a record raises the watermark of its device (or partition) to.
+    fn note_progress(&mut self, record: &Judged) {
+        let device = &mut self.devices[record.device];
+        let (generator, lateness) = if self.settings.scope == Scope::Device {
+            if record.seen {
+                device.generator.see(record.at);
+            }
+            (device.generator, device.policy.lateness)
+        } else {
+            let generator = if record.seen {
+                *self.partitions.see(device.region, record.at)
+            } else {
+                self.partitions.get(device.region).generator
+            };
+            (generator, device.policy.lateness)
+        };
+        let trailing = bounded(record.at, lateness).max(generator.bounded(lateness));
+        let (to, cause) = match record.heartbeat {
+            true => (generator.punctuated(), Cause::Heartbeat),
+            false if record.seen => (generator.bounded(lateness), Cause::Bounded),
+            false => (trailing, Cause::Bounded),
+        };
+        match &mut device.raising {
+            Some(raising) if to > raising.0 => *raising = (to, cause),
+            Some(_) => {}
+            None => {
+                device.raising = Some((to, cause));
+                self.touched.push(record.device);
+            }
+        }
+        self.mark(record.device);
+    }
+}

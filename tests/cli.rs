@@ -1,0 +1,263 @@
+//! The command as a process, where no broker is needed: exit codes and what it says.
+
+#![allow(clippy::disallowed_methods, reason = "tests have deadlines of their own")]
+#![cfg(feature = "shell")]
+
+use std::fs::{self, Permissions};
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+const CONFIG: u8 = 78;
+const IO_ERROR: u8 = 74;
+const NO_INPUT: u8 = 66;
+const DATA_ERROR: u8 = 65;
+
+const GOOD: &str = r#"gateway.id = "gw"
+
+[broker]
+host = "127.0.0.1"
+port = 1
+[upstream]
+host = "127.0.0.1"
+port = 1
+[store]
+path = "{dir}/store"
+
+[[source]]
+name = "meters"
+topic = "meters/{region}/{device}/{kind}"
+time = { from = "/ts", as = "epoch_ms" }
+heartbeat = { from = "topic:kind", equals = "heartbeat" }
+metric = [{ name = "power", from = "/power", unit = "W" }]
+"#;
+
+/// A directory with a configuration in it.
+struct Place {
+    dir: TempDir,
+}
+
+/// How a process ended.
+struct Ended {
+    code: u8,
+    output: String,
+    said: String,
+}
+
+impl Place {
+    fn new(config: &str) -> Self {
+        let dir = TempDir::new().expect("a directory");
+        let config = config.replace("{dir}", &dir.path().display().to_string());
+        fs::write(dir.path().join("tidegate.toml"), config).expect("the directory is ours");
+        Self { dir }
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.dir.path().join(name).display().to_string()
+    }
+
+    fn write(&self, name: &str, content: &str) -> String {
+        fs::write(self.path(name), content).expect("the directory is ours");
+        self.path(name)
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+        command.arg("--config").arg(self.path("tidegate.toml")).args(arguments);
+        command
+    }
+
+    fn run(&self, arguments: &[&str]) -> Ended {
+        end(self.command(arguments))
+    }
+}
+
+fn end(mut command: Command) -> Ended {
+    let ended = command.stdin(Stdio::null()).output().expect("the command is built");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let code = ended.status.code().and_then(|code| u8::try_from(code).ok());
+    let (output, said) = (text(&ended.stdout), text(&ended.stderr));
+    let code = code.unwrap_or_else(|| panic!("{}: {said}", ended.status));
+    Ended { code, output, said }
+}
+
+#[track_caller]
+fn fails(ended: &Ended, code: u8, texts: &[&str]) {
+    assert_eq!(ended.code, code, "{}", ended.said);
+    for text in texts {
+        assert!(ended.said.contains(text), "{text:?} is not in {}", ended.said);
+    }
+}
+
+#[test]
+fn check_says_what_a_good_configuration_comes_to() {
+    let ended = Place::new(GOOD).run(&["check"]);
+    fails(&ended, 0, &[]);
+    assert!(
+        ended.output.contains("good") && ended.output.contains("meters/+/+/+"),
+        "{}",
+        ended.output
+    );
+}
+
+#[test]
+fn a_typo_is_told_with_file_line_and_the_nearest_key() {
+    for command in ["check", "run"] {
+        let place = Place::new(&GOOD.replace("[store]\npath", "[store]\npaht"));
+        let line = format!("{}:10:", place.path("tidegate.toml"));
+        fails(&place.run(&[command]), CONFIG, &[&line, "paht", "`path`"]);
+    }
+}
+
+#[test]
+fn every_mistake_is_told_at_once() {
+    let place =
+        Place::new(&GOOD.replace("port = 1\n", "port = 70000\n").replace("epoch_ms", "epoch_m"));
+    let file = place.path("tidegate.toml");
+    let lines = [5, 8, 15].map(|line| format!("{file}:{line}:"));
+    fails(&place.run(&["check"]), CONFIG, &[&lines[0], &lines[1], &lines[2], "epoch_ms"]);
+}
+
+#[test]
+fn a_configuration_that_is_not_there_is_told_by_its_name() {
+    let place = Place::new(GOOD);
+    fs::remove_file(place.path("tidegate.toml")).expect("it was there");
+    fails(&place.run(&["check"]), CONFIG, &[&place.path("tidegate.toml"), "No such file"]);
+}
+
+#[test]
+fn a_store_that_is_a_file_is_refused() {
+    let place = Place::new(GOOD);
+    let store = place.write("store", "something else");
+    fails(&place.run(&["run"]), IO_ERROR, &[&store, "not a directory", "a directory of its own"]);
+    assert_eq!(fs::read_to_string(store).expect("it is still there"), "something else");
+}
+
+#[test]
+fn a_store_in_a_directory_that_is_not_ours_is_refused() {
+    let place = Place::new(GOOD);
+    let mut command = place.command(&["run"]);
+    if fs::metadata("/proc/self").expect("Linux").uid() == 0 {
+        // Nothing is forbidden to root: another user runs it, where he may read it.
+        let binary = place.path("tidegate");
+        fs::copy(env!("CARGO_BIN_EXE_tidegate"), &binary).expect("room for it");
+        command = Command::new(binary);
+        command.arg("--config").arg(place.path("tidegate.toml")).arg("run").uid(65_534).gid(65_534);
+    }
+    fs::set_permissions(place.dir.path(), Permissions::from_mode(0o555)).expect("it is ours");
+    let ended = end(command);
+    fs::set_permissions(place.dir.path(), Permissions::from_mode(0o755)).expect("it is ours");
+    fails(&ended, IO_ERROR, &[&place.path("store"), "permission denied", "writable by the agent"]);
+}
+
+#[test]
+fn a_store_that_another_agent_has_open_is_refused_and_left_alone() {
+    let place = Place::new(GOOD);
+    let mut first = Running::start(place.command(&["run"]));
+    first.hears("store open");
+    fails(&place.run(&["run"]), IO_ERROR, &[&place.path("store"), "another", "tidegate"]);
+    first.hears("cannot be reached");
+}
+
+#[test]
+fn asked_to_end_while_it_starts_it_leaves_cleanly() {
+    let place = Place::new(GOOD);
+    for _ in 0..5 {
+        let mut agent = Running::start(place.command(&["run"]));
+        agent.hears("store open");
+        let asked = Command::new("kill").arg(agent.child.id().to_string()).status();
+        assert!(asked.expect("kill is installed").success());
+        agent.hears("left");
+        let status = agent.child.wait().expect("it is our child");
+        assert!(status.success(), "{status}");
+    }
+}
+
+/// An agent that ends with its owner.
+struct Running {
+    child: Child,
+    lines: std::io::Lines<BufReader<std::process::ChildStderr>>,
+}
+
+impl Running {
+    fn start(mut command: Command) -> Self {
+        let mut child = command.stderr(Stdio::piped()).spawn().expect("the command is built");
+        let lines = BufReader::new(child.stderr.take().expect("a pipe")).lines();
+        Self { child, lines }
+    }
+
+    /// Reads on to a line with this text.
+    fn hears(&mut self, text: &str) {
+        let found = self.lines.by_ref().map_while(Result::ok).any(|line| line.contains(text));
+        assert!(found, "it ended without saying {text:?}");
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn recorded(kind: &str, payload: &str, arrival: i64) -> String {
+    let topic = format!("meters/north/m1/{kind}");
+    serde_json::json!({ "topic": topic, "payload": payload, "arrival": arrival }).to_string() + "\n"
+}
+
+#[test]
+fn replay_writes_results_to_stdout_and_the_books_to_stderr() {
+    const NOON: i64 = 1_749_988_800_000;
+    let place = Place::new(GOOD);
+    let sample = |time: i64, power| {
+        recorded("telemetry", &format!(r#"{{"ts":{time},"power":{power}}}"#), time + 5)
+    };
+    let hour_later = NOON + 3_600_000;
+    let beat = recorded("heartbeat", &format!(r#"{{"ts":{hour_later}}}"#), hour_later + 1);
+    let file = place.write("recording", &(sample(NOON, 3) + &sample(NOON + 1, 4) + &beat));
+    let ended = place.run(&["replay", &file]);
+    fails(&ended, 0, &["books", "aggregated       2"]);
+    let lines = ended.output.lines().map(|line| serde_json::from_str(line).expect("JSON"));
+    let windows: Vec<Value> = lines.filter(|line: &Value| line["type"] == "window").collect();
+    assert_eq!(windows.len(), 1, "{}", ended.output);
+    assert_eq!(windows[0]["metrics"]["power"]["mean"], 3.5);
+    let again = place.run(&["replay", &file]);
+    assert_eq!(again.output, ended.output, "the same file gives the same bytes");
+}
+
+#[test]
+fn replay_passes_over_lines_that_are_no_messages_and_says_so() {
+    let place = Place::new(GOOD);
+    let good = recorded("telemetry", r#"{"ts":1749988800000,"power":2}"#, 1_749_988_800_001);
+    let file = place.write("recording", &format!("{good}nonsense\n{good}"));
+    let ended = place.run(&["replay", &file]);
+    fails(&ended, DATA_ERROR, &["1 of 3 lines", "line 2", "received         2"]);
+}
+
+#[test]
+fn replay_of_a_file_that_is_not_there_or_of_an_unknown_source_says_what_is_there() {
+    let place = Place::new(GOOD);
+    fails(&place.run(&["replay", "nowhere.jsonl"]), NO_INPUT, &["nowhere.jsonl"]);
+    let file = place.write("payloads", "{}\n");
+    fails(&place.run(&["replay", &file, "--source", "metres"]), CONFIG, &["metres", "meters"]);
+}
+
+#[test]
+fn a_wrong_log_filter_is_told() {
+    let place = Place::new(GOOD);
+    let mut command = place.command(&["check"]);
+    command.env("TIDEGATE_LOG", "tidegate=loud");
+    fails(&end(command), CONFIG, &["TIDEGATE_LOG", "tidegate=loud"]);
+}
+
+#[test]
+fn a_variable_of_the_environment_that_is_no_key_is_told() {
+    let place = Place::new(GOOD);
+    let mut command = place.command(&["check"]);
+    command.env("TIDEGATE_BROKER__PROT", "1883");
+    fails(&end(command), CONFIG, &["TIDEGATE_BROKER__PROT", "port"]);
+}
