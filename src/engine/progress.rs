@@ -84,9 +84,9 @@ impl Engine {
         let (mut changed, mut back) = (false, None);
         let stamp = self.listening.stamp();
         let device = &self.devices[index];
+        let home = device.region;
         let follows = device.activity == Activity::Idle
             && device.silent_activity(stamp) == Activity::Following;
-        let home = self.devices[index].region;
         if follows && self.regions[home].joined_clock_at != stamp {
             // Whoever joins in may hold the region from now on: it gets first where it is without them.
             self.progress_region_to(home, stamp - Span(1), out);

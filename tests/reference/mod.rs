@@ -213,7 +213,7 @@ pub(crate) fn answer(rules: &Rules, steps: &[Step]) -> Answer {
         let before = index.checked_sub(1).map_or(i64::MIN, |last| run.answer.after[last].stamp);
         let (stamp, duration) = run.listened(index, false);
         run.apply_clock((before, stamp), false, duration, &mut ever);
-        match &steps[index].what {
+        match &step.what {
             What::Message(message) => {
                 malformed += u64::from(!run.message(index, message, &ever));
                 // Something retained may have given a silent device its first watermark.
