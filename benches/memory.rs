@@ -23,22 +23,30 @@ fn main() {
     let directory = directory.path();
     let (broker, central) =
         (Broker::start(directory, "devices"), Broker::start(directory, "central"));
-    // A lateness of an hour keeps the hour before open.
+    // An hour closes when the one after the next begins.
     let window = "defaults.lateness = \"1h\"\ndefaults.max-hold = \"2h\"\n[[window]]\nname = \"hour\"\nsize = \"1h\"";
     let mut agent = Agent::start(directory, &directory.join("store"), &broker, &central, window);
-    println!("{:<44}{:>10}{:>10}{:>8}", "MiB", "VmRSS", "RssAnon", "goal");
+    println!(
+        "{:<44}{:>10}{:>10}{:>8}",
+        format!("{devices} devices, MiB"),
+        "VmRSS",
+        "RssAnon",
+        "goal"
+    );
     tell(&agent, "idle, nothing known");
+    let this_hour = now_ms() / HOUR_MS * HOUR_MS;
     let mut sent = 0;
-    for (hour, name) in [(1, "one open hour"), (0, "two open hours")] {
-        // Ten messages of each device, a minute apart.
+    for (ago, name) in
+        [(2, "one open hour"), (1, "two open hours"), (0, "the first of three hours told")]
+    {
+        // Ten messages of each device, at once.
         publish(broker.port, devices * 10, devices, f64::INFINITY, |number| {
-            let minute = (number / devices) as i64 - 10;
-            now_ms() - hour * HOUR_MS + minute * 60_000
+            this_hour - ago * HOUR_MS + (number / devices) as i64
         });
         sent += devices * 10;
         agent.wait_until_committed(sent);
         std::thread::sleep(Duration::from_secs(3));
-        tell(&agent, &format!("{devices} devices, {name}, after a burst"));
+        tell(&agent, name);
     }
     println!("highest ever: {:.1} MiB", mib(common::proc_number(agent.pid(), "status", "VmHWM")));
 }

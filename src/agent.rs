@@ -61,6 +61,10 @@ pub enum AgentError {
 /// First and longest pause before a store that failed is opened again.
 const STORE_PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
+/// Devices and outputs in one commit. sled keeps every page that a transaction replaces until it ends, so this bounds
+/// memory in a burst of a large fleet: about 4 KB for each. A smaller fleet does not meet it.
+const MAX_CHANGES: usize = 2_000;
+
 /// Runs until `shutdown` is done, then commits and leaves cleanly.
 ///
 /// # Errors
@@ -282,11 +286,12 @@ impl<'a> Session<'a> {
         self.commit_at.get_or_insert_with(|| Instant::now() + interval);
     }
 
-    /// Half the in-flight window waits for its acknowledgements, or something was said that cannot wait. While a
-    /// backlog is worked off nothing is news enough to pay for a commit of its own.
+    /// Half the in-flight window waits for its acknowledgements, the transaction is large enough, or something was said
+    /// that cannot wait. While a backlog is worked off nothing is news enough to pay for a commit of its own.
     fn must_commit(&self) -> bool {
         let half = (usize::from(self.config.broker.in_flight) / 2).max(1);
-        self.uncommitted.len() >= half || (self.effects.urgent && self.caught_up)
+        let large = self.engine.changed_devices() + self.outbox.changes() >= MAX_CHANGES;
+        self.uncommitted.len() >= half || large || (self.effects.urgent && self.caught_up)
     }
 
     /// Makes durable, then acknowledges.

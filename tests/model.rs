@@ -23,7 +23,7 @@ use tidegate::engine::effect::Effects;
 use tidegate::engine::input::{Ingress, Input, Publish, Topic};
 use tidegate::engine::restore::Restorer;
 use tidegate::engine::settings::ClockRules;
-use tidegate::event::{Cause, Firing, MetricResult, Output};
+use tidegate::event::{AlertKind, Cause, Firing, MetricResult, Output};
 use tidegate::ids::Generation;
 use tidegate::time::{ArrivalTime, MonoTime, Now};
 
@@ -266,6 +266,18 @@ fn identities(outputs: &[Output]) -> Result<(), TestCaseError> {
     Ok(())
 }
 
+/// A device that is left out is told to be, and told to be back, in turns.
+fn alerts(outputs: &[Output]) -> Result<(), TestCaseError> {
+    let mut held_out = BTreeMap::new();
+    for output in outputs {
+        let Output::Alert(alert) = output else { continue };
+        let is_out = alert.kind == AlertKind::HeldOut;
+        let was_out = held_out.insert((alert.region.clone(), alert.device.clone()), is_out);
+        prop_assert_eq!(was_out.unwrap_or(false), !is_out, "{:?}", alert);
+    }
+    Ok(())
+}
+
 /// Final windows, late records and roll-ups are those of the reference, and a day is the sum of its hours.
 fn results(plan: &Plan, answer: &Answer, gateway: &Gateway<'_>) -> Result<(), TestCaseError> {
     let outputs = &gateway.outputs;
@@ -295,6 +307,7 @@ fn results(plan: &Plan, answer: &Answer, gateway: &Gateway<'_>) -> Result<(), Te
     late.sort();
     expected.sort();
     prop_assert_eq!(late, expected);
+    alerts(outputs)?;
     regions(answer, gateway)
 }
 
@@ -480,9 +493,9 @@ impl Crash {
             gateway.step(step);
             if number == self.settled {
                 mark = gateway.commit();
-                gateway.handle(Input::Ingress(Ingress::AcksSettled { through: mark }));
             }
         }
+        gateway.handle(Input::Ingress(Ingress::AcksSettled { through: mark }));
         assert!(gateway.commit() >= mark);
         let told = gateway.outputs.len();
         let (now, hearing) = (gateway.now, gateway.hearing);

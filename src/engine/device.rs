@@ -1,5 +1,7 @@
 //! One device: what is known of it, and its open windows.
 
+use std::sync::Arc;
+
 use crate::engine::context::{Context, Trigger};
 use crate::engine::effect::Effects;
 use crate::engine::emission::Change;
@@ -36,8 +38,8 @@ pub struct Device {
     pub member: usize,
     /// Index of its source.
     pub source: usize,
-    /// What holds for it.
-    pub policy: Policy,
+    /// What holds for it, shared with those for which the same holds.
+    pub policy: Arc<Policy>,
     /// Highest event time and watermark.
     pub generator: Generator,
     /// Listened duration when it was last heard.
@@ -196,6 +198,7 @@ impl Device {
         }
         self.next = self.next.min(last_inside(pane.end));
         let at = self.find((pane.end, window)).unwrap_or_else(|at| at);
+        self.panes.reserve_exact(1); // they are few, and there are many devices
         self.panes.insert(at, pane);
     }
 

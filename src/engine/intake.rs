@@ -152,6 +152,7 @@ impl Engine {
             self.books.no_room += 1;
             return None;
         };
+        self.refresh_region(self.devices[device].region, out);
         if message.publish.retain && !self.tells_news(device, item) {
             self.books.retained_ignored += 1;
             return None;

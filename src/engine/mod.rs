@@ -38,6 +38,7 @@ pub mod window;
 
 use std::collections::{BTreeSet, HashMap};
 use std::hash::BuildHasher as _;
+use std::sync::Arc;
 
 use hashbrown::HashTable;
 
@@ -52,7 +53,7 @@ use crate::engine::intake::Judged;
 use crate::engine::listen::Listening;
 use crate::engine::partition::{Partition, Partitions};
 use crate::engine::region::Region;
-use crate::engine::settings::{Aggregates, ClockRules, Combine, Scope, Settings};
+use crate::engine::settings::{Aggregates, ClockRules, Combine, Policy, Scope, Settings};
 use crate::engine::side_output::RateLimit;
 use crate::engine::watermark::Generator;
 use crate::event::Cause;
@@ -80,6 +81,8 @@ pub struct Engine {
     /// Content without a device time up to here is in the store.
     committed: u64,
     devices: Vec<Device>,
+    /// Those in use, each once.
+    policies: Vec<Arc<Policy>>,
     /// Indices of devices, by the hash of region and name; the names themselves stand in the devices.
     by_name: HashTable<usize>,
     regions: Vec<Region>,
@@ -139,6 +142,7 @@ impl Engine {
             dedup: Dedup::new(settings.limits.max_remembered),
             committed: 0,
             devices: Vec::new(),
+            policies: Vec::new(),
             by_name: HashTable::new(),
             regions: Vec::new(),
             region_by_name: FixedMap::default(),
@@ -200,6 +204,11 @@ impl Engine {
     /// Devices known.
     pub fn device_count(&self) -> usize {
         self.devices.len()
+    }
+
+    /// Devices that the next checkpoint writes.
+    pub fn changed_devices(&self) -> usize {
+        self.dirty.len()
     }
 
     /// A region's watermark; `None` before the first.
@@ -298,6 +307,15 @@ impl Engine {
         self.by_name.find(hash_of_names(region, name), is).copied()
     }
 
+    /// The one copy of a policy.
+    fn shared(&mut self, policy: Policy) -> Arc<Policy> {
+        if let Some(known) = self.policies.iter().find(|known| ***known == policy) {
+            return Arc::clone(known);
+        }
+        self.policies.push(Arc::new(policy));
+        self.policies[self.policies.len() - 1].clone()
+    }
+
     fn insert_device(&mut self, source: usize, region: usize, name: &str) -> usize {
         let index = self.devices.len();
         let region_id = self.regions[region].id.clone();
@@ -307,6 +325,7 @@ impl Engine {
         if !profile.declares_time() {
             policy.lateness = Span::ZERO; // processing time: nothing is ever out of order
         }
+        let policy = self.shared(policy);
         let member = self.regions[region].join(index, policy.allowed_lateness);
         self.devices.push(Device {
             id: DeviceId::from(name),

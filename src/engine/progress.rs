@@ -82,10 +82,18 @@ impl Engine {
     /// What the clock does to a device: an idle one's watermark follows it, revisions come due.
     fn follow_clock(&mut self, index: usize, out: &mut Effects) {
         let (mut changed, mut back) = (false, None);
+        let stamp = self.listening.stamp();
+        let device = &self.devices[index];
+        let home = device.region;
+        let follows = device.activity == Activity::Idle
+            && device.silent_activity(stamp) == Activity::Following;
+        if follows && self.regions[home].joined_clock_at != stamp {
+            // Whoever joins in may hold the region from now on: it gets first where it is without them.
+            self.progress_region_to(home, stamp - Span(1), out);
+            self.regions[home].joined_clock_at = stamp;
+        }
         let (cx, device, region) = self.parts(index);
-        if device.activity == Activity::Idle
-            && device.silent_activity(cx.stamp) == Activity::Following
-        {
+        if follows {
             device.activity = Activity::Following;
             changed = true;
             back = region.follow(device.member, device.policy.lateness, cx.stamp);
@@ -104,11 +112,17 @@ impl Engine {
         }
         self.arm_device(index);
         if self.in_device_scope() {
-            let region = self.devices[index].region;
-            self.tell_holds(region, back.as_slice(), out);
-            self.look_now_at(region);
+            self.tell_holds(home, back.as_slice(), out);
+            self.look_now_at(home);
         } else {
             self.register(index);
+        }
+    }
+
+    /// Before a message of a region moves anything, the clock has moved it.
+    pub(super) fn refresh_region(&mut self, region: usize, out: &mut Effects) {
+        if self.regions[region].follows_clock() && self.progress_region(region, out) {
+            self.settle_region(region, Cause::Idle, out);
         }
     }
 
@@ -200,7 +214,10 @@ impl Engine {
 
     /// Brings a region's watermarks up to date; tells whether any moved.
     fn progress_region(&mut self, index: usize, out: &mut Effects) -> bool {
-        let stamp = self.listening.stamp();
+        self.progress_region_to(index, self.listening.stamp(), out)
+    }
+
+    fn progress_region_to(&mut self, index: usize, stamp: ArrivalTime, out: &mut Effects) -> bool {
         let changes = self.regions[index].hold_out(stamp);
         self.tell_holds(index, &changes, out);
         self.regions[index].progress(stamp)

@@ -42,10 +42,12 @@ pub struct Region {
     /// The next watermark at which a roll-up fires or becomes final.
     next: EventTime,
     own: Minimum,
-    held: BTreeMap<usize, EventTime>,
+    held: Minimum,
     /// Held out until they moved, and not looked at since.
     returning: Vec<usize>,
     followers: BTreeMap<Span, u32>,
+    /// Stamp at which a member last began to follow the clock.
+    pub joined_clock_at: ArrivalTime,
     highest: EventTime,
     max_hold: Span,
     /// Longest allowed lateness of its devices.
@@ -84,9 +86,10 @@ impl Region {
             dirty: true,
             next: EventTime::MAX,
             own: Minimum::default(),
-            held: BTreeMap::new(),
+            held: Minimum::default(),
             returning: Vec::new(),
             followers: BTreeMap::new(),
+            joined_clock_at: ArrivalTime::MIN,
             highest: EventTime::MIN,
             max_hold,
             allowed_lateness: Span::ZERO,
@@ -124,7 +127,8 @@ impl Region {
     /// moves have moved.
     pub fn advance(&mut self, member: usize, to: EventTime) {
         self.highest = self.highest.max(to);
-        if self.held.remove(&member).is_some() {
+        if self.held.value(member) != EventTime::MAX {
+            self.held.set(member, EventTime::MAX);
             self.returning.push(member);
         }
         self.own.set(member, to);
@@ -140,7 +144,7 @@ impl Region {
         {
             let watermark = self.own.value(member);
             self.own.set(member, EventTime::MAX);
-            self.held.insert(member, watermark);
+            self.held.set(member, watermark);
             match self.returning.iter().position(|returning| *returning == member) {
                 Some(at) => drop(self.returning.remove(at)),
                 None => changes.push(HoldChange { member, out: true, watermark }),
@@ -170,7 +174,14 @@ impl Region {
         self.own.set(member, EventTime::MAX);
         *self.followers.entry(lateness).or_default() += 1;
         let watermark = bounded(stamp.stamped(), lateness);
-        self.held.remove(&member).map(|_| HoldChange { member, out: false, watermark })
+        let was_held = self.held.value(member) != EventTime::MAX;
+        self.held.set(member, EventTime::MAX);
+        was_held.then_some(HoldChange { member, out: false, watermark })
+    }
+
+    /// Some member follows the clock, so that its watermarks move between messages.
+    pub fn follows_clock(&self) -> bool {
+        !self.followers.is_empty()
     }
 
     /// A member that followed the clock is heard again; [`Self::advance`] says where it stands.
@@ -186,7 +197,7 @@ impl Region {
     pub fn progress(&mut self, stamp: ArrivalTime) -> bool {
         let (own, highest) = (self.own.least(), self.highest(stamp));
         let mut least = own;
-        let mut complete = own.min(self.held.values().copied().min().unwrap_or(EventTime::MAX));
+        let mut complete = own.min(self.held.least());
         for lateness in self.followers.keys().rev() {
             let follower = bounded(stamp.stamped(), *lateness);
             complete = complete.min(follower);

@@ -270,6 +270,17 @@ fn silent_devices_leave_one_behind_that_lags() {
     assert_eq!(gateway.engine.region_watermark("north"), Some(followed));
 }
 
+#[test]
+fn a_window_is_final_at_its_last_instant_and_the_allowed_lateness() {
+    let final_at = NOON + 3 * HOUR - 1;
+    for (watermark, late) in [(final_at - 1, 0), (final_at, 1)] {
+        let mut gateway = Gateway::new(settings());
+        gateway.send(watermark, &heartbeat("a", watermark));
+        gateway.send(watermark, &reading("a", NOON + MINUTE));
+        assert_eq!(gateway.engine.books().late, late, "{}", watermark - final_at);
+    }
+}
+
 /// Devices whose name begins with `z` keep their windows open for a day.
 fn with_buffers() -> Settings {
     let mut settings = settings();

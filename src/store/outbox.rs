@@ -171,6 +171,11 @@ impl Outbox {
         !self.append.is_empty() || !self.delete.is_empty()
     }
 
+    /// Entries that the next batch appends or deletes.
+    pub fn changes(&self) -> usize {
+        self.append.len() + self.delete.len()
+    }
+
     /// Takes what has changed since the last time, for the next batch.
     pub fn drain_changes(&mut self) -> Changes {
         let append = std::mem::take(&mut self.append).into_iter().collect();

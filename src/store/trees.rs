@@ -9,6 +9,7 @@
 //!   [`StoreError::Corrupt`].
 //! - It lets go of its lock a moment after it is closed: an open waits for that.
 //! - Its own flusher would wake the disk twice a second: it is off.
+//! - It keeps pages that it has replaced for as long as nobody looks at it: see `free_old_pages`.
 
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, Write};
@@ -43,6 +44,12 @@ pub(super) struct Changes {
     pub(super) state: Writes,
     pub(super) outbox: Writes,
     pub(super) meta: Writes,
+}
+
+impl Changes {
+    fn len(&self) -> usize {
+        self.state.len() + self.outbox.len() + self.meta.len()
+    }
 }
 
 /// The open database.
@@ -83,6 +90,7 @@ impl Trees {
             reach(Phase::Committing);
             self.db.flush()
         })?;
+        free_old_pages(changes.len());
         self.log.sync_data().map_err(|error| StoreError::io(&self.path, error))
     }
 
@@ -139,6 +147,17 @@ impl Trees {
             }
         }
         Ok(())
+    }
+}
+
+/// Lets go of the memory of pages that a transaction of so many writes has replaced.
+///
+/// sled replaces a page for every write and leaves the old one to crossbeam-epoch, which frees a few whenever somebody
+/// looks at the database. Hardly anybody does here, and a burst would pile up tens of megabytes.
+fn free_old_pages(writes: usize) {
+    // A call frees up to 512 pieces, a write leaves a handful; the first calls only advance the epoch.
+    for _ in 0..3 + writes / 64 {
+        crossbeam_epoch::pin().flush();
     }
 }
 

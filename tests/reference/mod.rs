@@ -214,7 +214,11 @@ pub(crate) fn answer(rules: &Rules, steps: &[Step]) -> Answer {
         let (stamp, duration) = run.listened(index, false);
         run.apply_clock((before, stamp), false, duration, &mut ever);
         match &step.what {
-            What::Message(message) => malformed += u64::from(!run.message(index, message, &ever)),
+            What::Message(message) => {
+                malformed += u64::from(!run.message(index, message, &ever));
+                // Something retained may have given a silent device its first watermark.
+                run.apply_clock((stamp, stamp), true, duration, &mut ever);
+            }
             What::CaughtUp => {
                 run.apply_clock((stamp, step.at.max(stamp)), true, duration, &mut ever);
             }
@@ -359,9 +363,15 @@ impl Run<'_> {
             }
             // The stamp leaps after an outage, to which no duration belongs.
             let idle_at = if leaps { from } else { to - (duration - idle_from) };
-            for stamp in [idle_at - 1, idle_at] {
-                if stamp > from {
-                    self.note_regions(stamp, duration - (to - stamp), ever);
+            // What a region waits for may change when the device goes idle, and when it no longer lags.
+            let own = |key: &Key| self.watermark(key, i64::MIN, i64::MIN);
+            let highest = self.keys().iter().filter(|other| other.0 == key.0).filter_map(own).max();
+            let back =
+                highest.map_or(idle_at, |w| (w - self.rules.max_hold + lateness + 1).max(idle_at));
+            for stamp in [idle_at - 1, idle_at, back - 1, back] {
+                if stamp > from && stamp <= to {
+                    let since = if leaps { 0 } else { to - stamp };
+                    self.note_regions(stamp, duration - since, ever);
                 }
             }
             for (window, start) in self.waiting(&key) {
