@@ -61,7 +61,7 @@ step 900 'unit tests' cargo test --lib --bins
 step 300 'doc tests' cargo test --doc
 
 # In the order of their cost. Those that need a broker come last.
-for test in layering golden config cli store model store_crash mqtt; do
+for test in layering golden config cli store outbox model store_crash mqtt; do
     [[ -e tests/$test.rs || -e tests/$test/main.rs ]] || continue
     if [[ $test == mqtt && ${#missing[@]} -gt 0 ]]; then
         skipped=$((skipped + 1))
