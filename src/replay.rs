@@ -5,7 +5,7 @@
 //! clock is what the recording says; where it has no arrival times there is none, and only data closes windows.
 
 use std::borrow::Cow;
-use std::io::{self, BufRead, Write};
+use std::io::{self, BufRead, Read as _, Write};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -96,7 +96,7 @@ pub struct Outcome {
 }
 
 /// Bytes of the input that go into the generation.
-const GENERATION_BYTES: usize = 64 * 1024;
+const GENERATION_BYTES: u64 = 64 * 1024;
 
 /// Replays `input` and writes what the engine says as JSON lines. `progress` is told the bytes read so far, now and
 /// then.
@@ -110,8 +110,9 @@ pub fn replay(
     output: impl Write,
     mut progress: impl FnMut(u64),
 ) -> Result<Outcome, ReplayError> {
-    let start = input.fill_buf().map_err(ReplayError::Read)?;
-    let start = start[..start.len().min(GENERATION_BYTES)].to_vec();
+    let mut start = Vec::new();
+    input.by_ref().take(GENERATION_BYTES).read_to_end(&mut start).map_err(ReplayError::Read)?;
+    let mut input = io::Cursor::new(start.clone()).chain(input);
     let mut replay = Replay::new(config, lines, &start, output)?;
     let mut line = Vec::new();
     let mut bytes = 0;

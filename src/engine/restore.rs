@@ -115,8 +115,8 @@ impl Restorer {
         match *tag {
             LAYOUT => self.take_layout(value)?,
             GATEWAY => self.take_gateway(value),
-            REGION => self.take_region(value),
-            IDENTITY => self.take_identity(value),
+            REGION => self.take_region(rest, value),
+            IDENTITY => self.take_identity(rest, value),
             DEVICE => self.take_device(rest, value),
             PANE => self.take_pane(rest, value)?,
             ROLLUP => self.take_rollup(rest, value),
@@ -145,9 +145,10 @@ impl Restorer {
         Some(())
     }
 
-    fn take_region(&mut self, value: &[u8]) -> Option<()> {
+    fn take_region(&mut self, rest: &[u8], value: &[u8]) -> Option<()> {
         let record = read_region_record(value)?;
         let index = self.engine.region(record.name);
+        (read_number(rest)? == index).then_some(())?; // else one is missing, and all after it would be mixed up
         let region = &mut self.engine.regions[index];
         region.restore(record.watermarks);
         (region.watched, region.heard) = (record.watched, record.heard);
@@ -155,7 +156,8 @@ impl Restorer {
         Some(())
     }
 
-    fn take_identity(&mut self, value: &[u8]) -> Option<()> {
+    fn take_identity(&mut self, rest: &[u8], value: &[u8]) -> Option<()> {
+        (read_number(rest)? == self.devices.len()).then_some(())?; // as above
         let (region, source, name) = read_identity(value)?;
         self.engine.regions.get(region)?;
         let now = self.then.sources.get(source)?.now;
@@ -168,8 +170,7 @@ impl Restorer {
     }
 
     fn take_device(&mut self, rest: &[u8], value: &[u8]) -> Option<()> {
-        let number = u32::from_be_bytes(rest.try_into().ok()?) as usize;
-        match *self.devices.get(number)? {
+        match *self.devices.get(read_number(rest)?)? {
             Some(device) => read_device_record(&mut self.engine.devices[device], value),
             None => Some(()),
         }
@@ -239,6 +240,10 @@ impl Restorer {
         }
         self.engine
     }
+}
+
+fn read_number(rest: &[u8]) -> Option<usize> {
+    Some(u32::from_be_bytes(rest.try_into().ok()?) as usize)
 }
 
 impl Engine {

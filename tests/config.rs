@@ -1,0 +1,84 @@
+//! The configurations that ship, and what a broken one is told.
+
+use tidegate::config::{Config, Mode};
+
+const SHIPPED: &str = include_str!("../config/tidegate.toml");
+const MINIMAL: &str = include_str!("../config/minimal.toml");
+
+fn described(config: &Config) -> String {
+    let Config { gateway, broker, upstream, store, .. } = config;
+    format!("{gateway:?} {broker:?} {upstream:?} {store:?} {:?}", config.settings(Mode::Run))
+}
+
+#[test]
+fn what_ships_is_without_mistakes() {
+    for toml in [SHIPPED, MINIMAL] {
+        let config = Config::from_toml(toml).unwrap_or_else(|errors| panic!("{errors}"));
+        config.check(Mode::Run).unwrap_or_else(|errors| panic!("{errors}"));
+    }
+}
+
+#[test]
+fn the_defaults_that_the_shipped_file_states_are_the_defaults() {
+    let is_default = |line: &str| line.starts_with('#') && !line.starts_with("# ");
+    let stated: Vec<&str> = SHIPPED.lines().filter(|line| is_default(line)).collect();
+    assert!(stated.len() > 20, "only {} defaults are stated", stated.len());
+    let uncomment = |line: &'static str| if is_default(line) { &line[1..] } else { line };
+    let spelled_out: String =
+        SHIPPED.lines().map(uncomment).flat_map(|line| [line, "\n"]).collect();
+    let of = |toml: &str| Config::from_toml(toml).unwrap_or_else(|errors| panic!("{errors}"));
+    assert_eq!(described(&of(&spelled_out)), described(&of(SHIPPED)));
+}
+
+#[test]
+fn every_option_is_in_the_reference() {
+    let raw = include_str!("../src/config/raw.rs");
+    let reference = include_str!("../docs/configuration.md");
+    let names = raw.lines().filter_map(|line| line.trim().strip_suffix(',')?.split_once(": "));
+    let options = names.map(|(name, _)| name.replace('_', "-")).filter(|name| !name.contains(' '));
+    let mut seen = 0;
+    for option in options.filter(|name| name != "format" && !name.contains("self")) {
+        assert!(
+            reference.contains(&format!("`{option}`")),
+            "{option} is not in docs/configuration.md"
+        );
+        seen += 1;
+    }
+    assert!(seen > 50, "only {seen} options were found");
+}
+
+/// A configuration, where its mistake is, and what the message must say.
+const BROKEN: &[(&str, &str, &str)] = &[
+    ("[defaults]\nlatness = \"2m\"", ":2:", "lateness"),
+    ("[defaults]\nlateness = 5", ":2:", "2m"),
+    ("[defaults]\nmax-hold = \"soon\"", ":2:", "soon"),
+    ("[broker]\nmax-payload = \"3 parsecs\"", ":2:", "parsecs"),
+    ("[broker]\nport = 70000", ":2:", "65535"),
+    ("[borker]\nport = 1", ":1:", "broker"),
+    ("[upstream]\nprefix = \"a/#\"", ":2:", "prefix"),
+    ("[[region]]\nname = \"a\"\nlateness = \"40m\"", ":", "max-hold"),
+    ("[[source]]\nname = \"a\"\ntopic = \"a/{device}\"\nwindow = \"huor\"", ":4:", "hour"),
+    ("[broker\nport = 3", ":1:", "TOML"),
+];
+
+#[test]
+fn a_mistake_is_told_with_its_line_and_what_would_be_right() {
+    for (toml, place, remedy) in BROKEN {
+        let errors = Config::from_toml(toml).map(|_| ()).expect_err(toml).to_string();
+        assert!(errors.contains(place) && errors.contains(remedy), "{toml}\n  gave {errors}");
+    }
+}
+
+#[test]
+fn a_wrong_variable_of_the_environment_is_named() {
+    let env = [("TIDEGATE_UPSTREAM__PORT".to_owned(), "x".to_owned())];
+    let errors = Config::load(&[], env).map(|_| ()).expect_err("x is no port").to_string();
+    assert!(errors.contains("TIDEGATE_UPSTREAM__PORT"), "{errors}");
+}
+
+#[test]
+fn the_semantics_of_flink_are_for_replays() {
+    let config = Config::from_toml("compat = \"flink\"").expect("no mistake in itself");
+    let errors = config.check(Mode::Run).expect_err("not live").to_string();
+    assert!(errors.contains("compat"), "{errors}");
+}
