@@ -220,14 +220,22 @@ fn a_file_holds_one_idea() {
     assert_none("more lines before the tests than one idea takes", &offenders);
 }
 
+/// The text files of the repository with their names.
+fn tracked() -> Vec<(String, String)> {
+    let listed = Command::new("git").args(["ls-files", "-z"]).current_dir(root()).output();
+    let listed = String::from_utf8(listed.expect("git lists the files").stdout).unwrap();
+    let names = listed.split('\0').filter(|name| !name.is_empty());
+    let read = |name: &str| Some((name.to_owned(), fs::read_to_string(root().join(name)).ok()?));
+    let found: Vec<_> = names.filter_map(read).collect();
+    assert!(found.len() > 100, "only {} files were found", found.len());
+    found
+}
+
 #[test]
 fn no_path_of_one_machine_is_in_the_repository() {
-    let listed = Command::new("git").args(["ls-files", "-z"]).current_dir(root()).output();
-    let listed = listed.expect("git lists the files").stdout;
     let folders = ["work", "root", "home", "Users"].map(|folder| format!("/{folder}/"));
     let mut offenders = Vec::new();
-    for name in String::from_utf8(listed).unwrap().split('\0').filter(|name| !name.is_empty()) {
-        let Ok(text) = fs::read_to_string(root().join(name)) else { continue };
+    for (name, text) in tracked() {
         for (number, line) in (1..).zip(text.lines()) {
             if folders.iter().any(|folder| line.contains(folder)) {
                 offenders.push(format!("{name}:{number}: {line}"));
@@ -235,6 +243,23 @@ fn no_path_of_one_machine_is_in_the_repository() {
         }
     }
     assert_none("a path that only one machine has", &offenders);
+}
+
+#[test]
+fn a_link_of_the_documents_leads_somewhere() {
+    let (mut seen, mut offenders) = (0, Vec::new());
+    for (name, text) in tracked().into_iter().filter(|(name, _)| name.ends_with(".md")) {
+        let folder = root().join(&name).parent().unwrap().to_owned();
+        let links = text.split("](").skip(1).filter_map(|rest| rest.split([')', '#']).next());
+        for link in links.filter(|link| !link.is_empty() && !link.contains("://")) {
+            seen += 1;
+            if !folder.join(link).exists() {
+                offenders.push(format!("{name}: {link}"));
+            }
+        }
+    }
+    assert!(seen > 20, "only {seen} links were found");
+    assert_none("a link into nowhere", &offenders);
 }
 
 #[test]
