@@ -143,6 +143,13 @@ fn all_rules() -> Rules {
     rules(fleet::Times::around_midnight())
 }
 
+/// What was refused, once each: an output whose acknowledgement the agent did not hear before it left is sent again.
 fn refused(others: &[Refused]) -> Vec<&Refused> {
-    others.iter().filter(|(topic, _)| topic.starts_with("quarantine/")).collect()
+    let mut once = Vec::new();
+    for refused in others.iter().filter(|(topic, _)| topic.starts_with("quarantine/")) {
+        if !once.contains(&refused) {
+            once.push(refused);
+        }
+    }
+    once
 }
