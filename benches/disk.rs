@@ -67,7 +67,7 @@ fn quiet() {
         devices: 100,
         messages,
         rate: faster as f64 * 100.0 / 60.0,
-        warm_up: common::size("QUIET_WARM_UP", 200_000, 200_000),
+        warm_up: common::size("QUIET_WARM_UP", 2_000, 2_000),
         more: format!(
             "store.commit-interval = \"{}ms\"\nwatermarks.publish-interval = \"{}ms\"\n\
              [[window]]\nname = \"hour\"\nsize = \"{}ms\"",
