@@ -10,7 +10,7 @@ use crate::engine::validity::{Verdict, judge};
 use crate::engine::watermark::bounded;
 use crate::event::{Cause, LateRecord, Output, Reason};
 use crate::time::{ArrivalTime, EventTime, Now};
-use crate::wire::decode::{Decoded, Item, Scratch, Stamp};
+use crate::wire::decode::{Decoded, Item, Scratch};
 
 /// An item that passed the guards.
 #[derive(Clone, Copy, Debug)]
@@ -180,29 +180,23 @@ impl Engine {
             self.hear(device);
         }
         let heartbeat = item.heartbeat && !message.publish.retain && seen;
-        let valued = item.values.iter().any(Option::is_some);
+        let valued = item.has_value();
         Some(Judged { item: index, device, at, seen, heartbeat, valued })
     }
 
     /// A retained message is history: a sample, if its own time is newer than anything seen of the device.
     fn tells_news(&self, device: usize, item: Item<'_>) -> bool {
         let device = &self.devices[device];
-        let newer = match item.time {
-            Stamp::At(time) => {
-                let usable = time >= device.policy.not_before || !self.has_clock();
-                usable && time.accepted() > device.generator.highest()
-            }
-            Stamp::Undeclared | Stamp::Unusable => false,
-        };
-        newer && item.values.iter().any(Option::is_some)
+        let newer = item.time.time().is_some_and(|time| {
+            let usable = time >= device.policy.not_before || !self.has_clock();
+            usable && time.accepted() > device.generator.highest()
+        });
+        newer && item.has_value()
     }
 
     /// Whether a record was not seen before; remembers it.
     fn is_new(&mut self, item: Item<'_>, message: &Message<'_>) -> bool {
-        let time = match item.time {
-            Stamp::At(time) => Some(time),
-            Stamp::Undeclared | Stamp::Unusable => None,
-        };
+        let time = item.time.time();
         let fingerprint =
             self.recogniser.fingerprint(message.topic, item.device, item.content, time);
         if time.is_some() {
@@ -231,10 +225,7 @@ impl Engine {
             return;
         };
         let key = (self.devices[device].region_id.clone(), self.devices[device].id.clone());
-        let time = match item.time {
-            Stamp::At(time) => Some(time.0),
-            Stamp::Undeclared | Stamp::Unusable => None,
-        };
+        let time = item.time.time().map(|time| time.0);
         let origin = self.origin(message);
         out.push(Output::Refused(refused(reason, origin, Some(key), time, item.content, withheld)));
     }
@@ -290,24 +281,23 @@ impl Engine {
     /// What a record raises the watermark of its device (or partition) to.
     fn note_progress(&mut self, record: &Judged) {
         let device = &mut self.devices[record.device];
-        let (generator, lateness) = if self.settings.scope == Scope::Device {
-            if record.seen {
-                device.generator.see(record.at);
+        let lateness = device.policy.lateness;
+        let generator = match (self.settings.scope, record.seen) {
+            (Scope::Device, seen) => {
+                if seen {
+                    device.generator.see(record.at);
+                }
+                device.generator
             }
-            (device.generator, device.policy.lateness)
-        } else {
-            let generator = if record.seen {
-                *self.partitions.see(device.region, record.at)
-            } else {
-                self.partitions.get(device.region).generator
-            };
-            (generator, device.policy.lateness)
+            (Scope::Region(_), true) => *self.partitions.see(device.region, record.at),
+            (Scope::Region(_), false) => self.partitions.get(device.region).generator,
         };
-        let trailing = bounded(record.at, lateness).max(generator.bounded(lateness));
         let (to, cause) = match record.heartbeat {
             true => (generator.punctuated(), Cause::Heartbeat),
-            false if record.seen => (generator.bounded(lateness), Cause::Bounded),
-            false => (trailing, Cause::Bounded),
+            // What was seen is not above the highest; what was stamped may be.
+            false => {
+                (generator.bounded(lateness).max(bounded(record.at, lateness)), Cause::Bounded)
+            }
         };
         match &mut device.raising {
             Some(raising) if to > raising.0 => *raising = (to, cause),

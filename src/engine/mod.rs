@@ -371,7 +371,7 @@ impl Engine {
         }
         let index = self.regions.len();
         let policy = self.settings.policies.resolve_region(name);
-        self.regions.push(Region::new(RegionId::from(name), policy.max_hold));
+        self.regions.push(Region::new(RegionId::from(name), &policy));
         self.region_by_name.insert(name.into(), index);
         self.partitions.add(Partition::default());
         index

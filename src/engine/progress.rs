@@ -261,19 +261,16 @@ impl Engine {
     }
 
     fn hear_partition(&mut self, region: usize, duration: Span) {
-        let policy = self.settings.policies.resolve_region(self.regions[region].id.as_str());
         let partition = &mut self.regions[region];
         partition.heard = duration;
         if !std::mem::replace(&mut partition.watched, true) {
-            let at = duration + policy.idle_timeout;
-            self.deadlines.at_duration(at, Silence::Partition(region));
+            self.deadlines.at_duration(partition.silent_at(), Silence::Partition(region));
         }
     }
 
     fn on_partition_silence(&mut self, at: Span, index: usize, out: &mut Effects) {
         let region = &mut self.regions[index];
-        let policy = self.settings.policies.resolve_region(region.id.as_str());
-        let silent_at = region.heard + policy.idle_timeout;
+        let silent_at = region.silent_at();
         if silent_at > at {
             self.deadlines.at_duration(silent_at, Silence::Partition(index));
         } else {

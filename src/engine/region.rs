@@ -10,7 +10,7 @@ use crate::engine::aggregate::Gauge;
 use crate::engine::emission::Emission;
 use crate::engine::minimum::Minimum;
 use crate::engine::pane::Samples;
-use crate::engine::settings::SourceMetric;
+use crate::engine::settings::{Policy, SourceMetric};
 use crate::engine::watermark::bounded;
 use crate::engine::window::{final_at, last_inside};
 use crate::ids::RegionId;
@@ -50,6 +50,7 @@ pub struct Region {
     pub joined_clock_at: ArrivalTime,
     highest: EventTime,
     max_hold: Span,
+    idle_timeout: Span,
     /// Longest allowed lateness of its devices.
     allowed_lateness: Span,
     watermark: EventTime,
@@ -72,7 +73,7 @@ pub struct HoldChange {
 
 impl Region {
     /// A region without devices.
-    pub fn new(id: RegionId, max_hold: Span) -> Self {
+    pub fn new(id: RegionId, policy: &Policy) -> Self {
         Self {
             id,
             members: Vec::new(),
@@ -91,7 +92,8 @@ impl Region {
             followers: BTreeMap::new(),
             joined_clock_at: ArrivalTime::MIN,
             highest: EventTime::MIN,
-            max_hold,
+            max_hold: policy.max_hold,
+            idle_timeout: policy.idle_timeout,
             allowed_lateness: Span::ZERO,
             watermark: EventTime::MIN,
             complete: EventTime::MIN,
@@ -264,6 +266,11 @@ impl Region {
         w >= self.next
     }
 
+    /// Region scope: listened duration at which it is idle if nothing of it is heard until then.
+    pub fn silent_at(&self) -> Span {
+        self.heard + self.idle_timeout
+    }
+
     /// Longest allowed lateness of its devices.
     pub fn allowed_lateness(&self) -> Span {
         self.allowed_lateness
@@ -364,7 +371,8 @@ mod tests {
     use super::*;
 
     fn region(members: usize) -> Region {
-        let mut region = Region::new("north".into(), Span(100));
+        let policy = Policy { max_hold: Span(100), ..Policy::default() };
+        let mut region = Region::new("north".into(), &policy);
         (0..members).for_each(|device| {
             region.join(device, Span(10));
         });

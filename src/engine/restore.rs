@@ -290,9 +290,7 @@ impl Engine {
         region.find_next();
         region.hold_out(stamp); // told already
         if region.watched {
-            let policy = self.settings.policies.resolve_region(region.id.as_str());
-            let at = region.heard + policy.idle_timeout;
-            self.deadlines.at_duration(at, Silence::Partition(index));
+            self.deadlines.at_duration(region.silent_at(), Silence::Partition(index));
         }
         self.arm_region(index);
     }

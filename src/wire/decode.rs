@@ -25,6 +25,16 @@ pub enum Stamp {
     At(DeviceTime),
 }
 
+impl Stamp {
+    /// The time, where the device wrote one that can be read.
+    pub fn time(self) -> Option<DeviceTime> {
+        match self {
+            Self::At(time) => Some(time),
+            Self::Undeclared | Self::Unusable => None,
+        }
+    }
+}
+
 /// One record as read, not yet judged. Borrows from the message and the [`Scratch`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Item<'a> {
@@ -42,6 +52,13 @@ pub struct Item<'a> {
     pub values: &'a [Option<f64>],
     /// The bytes that tell this record from others: the payload, or its item of the array.
     pub content: &'a [u8],
+}
+
+impl Item<'_> {
+    /// Whether any metric has a value.
+    pub fn has_value(&self) -> bool {
+        self.values.iter().any(Option::is_some)
+    }
 }
 
 /// What a message turned out to be.
