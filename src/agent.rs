@@ -289,7 +289,7 @@ impl<'a> Session<'a> {
     /// Half the in-flight window waits for its acknowledgements, the transaction is large enough, or something was said
     /// that cannot wait. While a backlog is worked off nothing is news enough to pay for a commit of its own.
     fn must_commit(&self) -> bool {
-        let half = (usize::from(self.config.broker.in_flight) / 2).max(1);
+        let half = (usize::from(self.config.broker.link.in_flight) / 2).max(1);
         let large = self.engine.changed_devices() + self.outbox.changes() >= MAX_CHANGES;
         self.uncommitted.len() >= half || large || (self.effects.urgent && self.caught_up)
     }

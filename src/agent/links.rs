@@ -1,7 +1,7 @@
 //! From the configuration to the two connections.
 
 use super::AgentError;
-use crate::config::{Broker, Login, Upstream};
+use crate::config::{Broker, Link, Login, Upstream};
 use crate::egress::EgressConfig;
 use crate::engine::settings::Settings;
 use crate::ingress::IngressConfig;
@@ -15,16 +15,10 @@ pub fn ingress_config(broker: &Broker, settings: &Settings) -> Result<IngressCon
     let sources = &settings.sources;
     let filters = sources.iter().flat_map(|source| source.profile.filters().iter().cloned());
     Ok(IngressConfig {
-        broker: mqtt::Broker {
-            host: broker.host.clone(),
-            port: broker.port,
-            client_id: broker.client_id.clone(),
-            credentials: credentials(broker.login.as_ref())?,
-            keep_alive: broker.keep_alive,
-        },
+        broker: connection(&broker.link)?,
         filters: filters.collect(),
         dropped_filters: Vec::new(),
-        in_flight: broker.in_flight,
+        in_flight: broker.link.in_flight,
         max_payload: broker.max_payload,
         session_expiry: broker.session_expiry,
     })
@@ -33,15 +27,19 @@ pub fn ingress_config(broker: &Broker, settings: &Settings) -> Result<IngressCon
 /// How to publish to the central broker.
 pub(super) fn egress_config(upstream: &Upstream) -> Result<EgressConfig, AgentError> {
     Ok(EgressConfig {
-        broker: mqtt::Broker {
-            host: upstream.host.clone(),
-            port: upstream.port,
-            client_id: upstream.client_id.clone(),
-            credentials: credentials(upstream.login.as_ref())?,
-            keep_alive: upstream.keep_alive,
-        },
-        in_flight: upstream.in_flight,
+        broker: connection(&upstream.link)?,
+        in_flight: upstream.link.in_flight,
         prefix: upstream.prefix.clone(),
+    })
+}
+
+fn connection(link: &Link) -> Result<mqtt::Broker, AgentError> {
+    Ok(mqtt::Broker {
+        host: link.host.clone(),
+        port: link.port,
+        client_id: link.client_id.clone(),
+        credentials: credentials(link.login.as_ref())?,
+        keep_alive: link.keep_alive,
     })
 }
 

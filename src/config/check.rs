@@ -3,7 +3,7 @@
 use super::finding::{ConfigErrors, Finding, KeyPath};
 use super::layers::Layers;
 use super::values::{Duration, Size, Whole, spoken};
-use super::{Broker, Config, Engine, Login, Store, Upstream, policy, raw, sources};
+use super::{Broker, Config, Engine, Link, Login, Store, Upstream, policy, raw, sources};
 use crate::engine::settings::{Combine, Limits, Scope};
 use crate::ids::RegionId;
 use crate::time::Span;
@@ -140,12 +140,14 @@ fn broker(review: &mut Review<'_>, raw: raw::Broker, gateway: &str) -> Broker {
     let path = KeyPath::top("broker");
     let day = Span::from_hours(24);
     Broker {
-        host: host(review, &path, raw.host),
-        port: small(raw.port, 1883),
-        client_id: client_id(review, &path, raw.client_id, "tidegate-{gateway}", gateway),
-        login: login(review, &path, raw.user, raw.password_file),
-        keep_alive: keep_alive(review, &path, raw.keep_alive),
-        in_flight: small(raw.in_flight, 10_000),
+        link: Link {
+            host: host(review, &path, raw.host),
+            port: small(raw.port, 1883),
+            client_id: client_id(review, &path, raw.client_id, "tidegate-{gateway}", gateway),
+            login: login(review, &path, raw.user, raw.password_file),
+            keep_alive: keep_alive(review, &path, raw.keep_alive),
+            in_flight: small(raw.in_flight, 10_000),
+        },
         max_payload: max_payload(review, &path, raw.max_payload),
         session_expiry: review.span(
             &path.key("session-expiry"),
@@ -165,12 +167,20 @@ fn max_payload(review: &mut Review<'_>, broker: &KeyPath, given: Option<Size>) -
 fn upstream(review: &mut Review<'_>, raw: raw::Upstream, gateway: &str) -> Upstream {
     let path = KeyPath::top("upstream");
     Upstream {
-        host: host(review, &path, raw.host),
-        port: small(raw.port, 1883),
-        client_id: client_id(review, &path, raw.client_id, "tidegate-{gateway}-upstream", gateway),
-        login: login(review, &path, raw.user, raw.password_file),
-        keep_alive: keep_alive(review, &path, raw.keep_alive),
-        in_flight: small(raw.in_flight, 100),
+        link: Link {
+            host: host(review, &path, raw.host),
+            port: small(raw.port, 1883),
+            client_id: client_id(
+                review,
+                &path,
+                raw.client_id,
+                "tidegate-{gateway}-upstream",
+                gateway,
+            ),
+            login: login(review, &path, raw.user, raw.password_file),
+            keep_alive: keep_alive(review, &path, raw.keep_alive),
+            in_flight: small(raw.in_flight, 100),
+        },
         prefix: prefix(review, &path.key("prefix"), raw.prefix, gateway),
     }
 }
@@ -235,8 +245,9 @@ fn prefix(review: &mut Review<'_>, path: &KeyPath, given: Option<String>, gatewa
 
 /// Two clients with one id on one broker would disconnect each other for ever.
 fn two_clients(review: &mut Review<'_>, broker: &Broker, upstream: &Upstream) {
-    let same_broker = (&broker.host, broker.port) == (&upstream.host, upstream.port);
-    if same_broker && broker.client_id == upstream.client_id {
+    let same_broker =
+        (&broker.link.host, broker.link.port) == (&upstream.link.host, upstream.link.port);
+    if same_broker && broker.link.client_id == upstream.link.client_id {
         let message = "the same client id as in [broker], on the same broker: each connection \
                        would end the other; give them different ids";
         review.refuse(&KeyPath::dotted("upstream.client-id"), message);

@@ -51,9 +51,9 @@ pub struct Config {
     layers: Layers,
 }
 
-/// The devices' broker.
+/// A connection to a broker.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Broker {
+pub struct Link {
     /// Host name or address.
     pub host: String,
     /// TCP port.
@@ -64,8 +64,16 @@ pub struct Broker {
     pub login: Option<Login>,
     /// MQTT keep-alive; whole seconds, 5 s to 18 h.
     pub keep_alive: Duration,
-    /// Messages in flight towards us (receive maximum), at least 1.
+    /// Messages on their way without an acknowledgement, at least 1: towards us (receive maximum) from the devices'
+    /// broker, from us to the central one.
     pub in_flight: u16,
+}
+
+/// The devices' broker.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Broker {
+    /// How to connect.
+    pub link: Link,
     /// Longest payload that is accepted, in bytes.
     pub max_payload: usize,
     /// How long the broker keeps our session while we are away; whole seconds.
@@ -75,18 +83,8 @@ pub struct Broker {
 /// The central broker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Upstream {
-    /// Host name or address.
-    pub host: String,
-    /// TCP port.
-    pub port: u16,
-    /// MQTT client id.
-    pub client_id: String,
-    /// User and password, where the broker asks for them.
-    pub login: Option<Login>,
-    /// MQTT keep-alive; whole seconds, 5 s to 18 h.
-    pub keep_alive: Duration,
-    /// Messages in flight towards the broker, at least 1.
-    pub in_flight: u16,
+    /// How to connect.
+    pub link: Link,
     /// What all topics begin with, without a slash at its end.
     pub prefix: String,
 }
@@ -96,7 +94,7 @@ pub struct Upstream {
 pub struct Login {
     /// User name.
     pub user: String,
-    /// File that holds the password. It is read at each connection, so that a changed password needs no restart.
+    /// File that holds the password. It is read when the store is opened: a changed password needs a restart.
     pub password_file: Option<PathBuf>,
 }
 

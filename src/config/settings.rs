@@ -12,8 +12,8 @@ impl Config {
         let mut findings = Vec::new();
         if mode == Mode::Run {
             findings.extend(self.not_for_run());
-            findings.extend(self.unreadable("broker", self.broker.login.as_ref()));
-            findings.extend(self.unreadable("upstream", self.upstream.login.as_ref()));
+            findings.extend(self.unreadable("broker", self.broker.link.login.as_ref()));
+            findings.extend(self.unreadable("upstream", self.upstream.link.login.as_ref()));
         }
         ConfigErrors::unless_empty(findings)
     }
