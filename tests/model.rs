@@ -340,6 +340,25 @@ fn regions(answer: &Answer, gateway: &Gateway<'_>) -> Result<(), TestCaseError> 
     Ok(())
 }
 
+/// A day whose every step and whose results are those of the reference.
+fn followed<'a>(
+    plan: &Plan,
+    config: &'a Config,
+    steps: &[Step],
+    answer: &Answer,
+) -> Result<Gateway<'a>, TestCaseError> {
+    let mut gateway = Gateway::new(config, steps[0].at);
+    let mut follower = Follower::new(plan, answer);
+    for (number, step) in steps.iter().enumerate() {
+        gateway.step(step);
+        follower.follow(&gateway, number)?;
+    }
+    gateway.end();
+    identities(&gateway.outputs)?;
+    results(plan, answer, &gateway)?;
+    Ok(gateway)
+}
+
 /// A day without a restart.
 fn live<'a>(config: &'a Config, steps: &[Step]) -> Gateway<'a> {
     let mut gateway = Gateway::new(config, steps[0].at);
@@ -364,15 +383,7 @@ proptest! {
         let steps = plan.steps(true);
         let answer = answer(&plan.rules, &steps);
         let config = config(&plan.rules, true, plan.publish_interval);
-        let mut gateway = Gateway::new(&config, steps[0].at);
-        let mut follower = Follower::new(&plan, &answer);
-        for (number, step) in steps.iter().enumerate() {
-            gateway.step(step);
-            follower.follow(&gateway, number)?;
-        }
-        gateway.end();
-        identities(&gateway.outputs)?;
-        results(&plan, &answer, &gateway)?;
+        let gateway = followed(&plan, &config, &steps, &answer)?;
         let mut firings: BTreeMap<Key, Vec<reference::Firing>> = BTreeMap::new();
         for (key, firing) in gateway.outputs.iter().filter_map(told) {
             firings.entry(key).or_default().push(firing);
@@ -392,15 +403,7 @@ proptest! {
         let steps = plan.steps(true);
         let answer = answer(&plan.rules, &steps);
         let config = config(&plan.rules, false, plan.publish_interval);
-        let mut gateway = Gateway::new(&config, steps[0].at);
-        let mut follower = Follower::new(&plan, &answer);
-        for (number, step) in steps.iter().enumerate() {
-            gateway.step(step);
-            follower.follow(&gateway, number)?;
-        }
-        gateway.end();
-        identities(&gateway.outputs)?;
-        results(&plan, &answer, &gateway)?;
+        followed(&plan, &config, &steps, &answer)?;
     }
 
     #[test]
