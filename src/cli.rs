@@ -12,6 +12,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::agent;
 use crate::config::{self, Config, Mode};
 use crate::engine::settings::ClockRules;
+use crate::heap;
 use crate::replay::{Lines, Outcome, replay};
 use crate::telemetry::{self, LogFormat};
 
@@ -149,6 +150,7 @@ fn run_agent(config: &Config) -> Result<ExitCode, Failure> {
     for warning in config.warnings() {
         tracing::warn!("{warning}");
     }
+    heap::keep_little();
     runtime()?
         .block_on(async { agent::run(config, asked_to_end()).await })
         .map_err(|error| Failure::new(exit::IO_ERROR, error))?;

@@ -18,6 +18,7 @@ const LAYERS: &[(&str, u8)] = &[
     ("egress", 3),
     ("store", 3),
     ("clock", 3),
+    ("heap", 3),
     ("telemetry", 3),
     ("agent", 4),
     ("cli", 4),
