@@ -48,11 +48,11 @@ pub enum AgentError {
         /// Why.
         source: RestoreError,
     },
-    /// A password cannot be read.
-    #[error("{path}: {source}")]
+    /// A password cannot be read. The file is not named: what stands in its place may be the password.
+    #[error("the password-file of user `{user}` cannot be read: {source}")]
     Password {
-        /// The file.
-        path: String,
+        /// Whose password.
+        user: String,
         /// What the system said.
         source: std::io::Error,
     },

@@ -82,3 +82,82 @@ fn the_semantics_of_flink_are_for_replays() {
     let errors = config.check(Mode::Run).expect_err("not live").to_string();
     assert!(errors.contains("compat"), "{errors}");
 }
+
+fn mistakes_of(toml: &str) -> String {
+    Config::from_toml(toml).map(|_| ()).expect_err(toml).to_string()
+}
+
+fn mistakes_with(name: &str, value: &str) -> String {
+    let env = [(name.to_owned(), value.to_owned())];
+    Config::load(&[], env).map(|_| ()).expect_err(name).to_string()
+}
+
+/// Places where somebody may write a secret, as `SECRET`.
+const SECRETS: &[&str] = &[
+    "[broker]\npassword = \"SECRET\"",
+    "[upstream]\npasswd = \"SECRET\"",
+    "[upstream]\npasword = \"SECRET\"",
+    "[broker]\nPassword = 'SECRET'",
+    "[broker]\nuser-password = [\"SECRET\"]",
+    "[broker]\nkey = \"SECRET\"",
+    "[broker]\ntls-key-passphrase = \"SECRET\"",
+    "[gateway]\nclient_secret = \"SECRET\"",
+    "token = \"SECRET\"",
+    "password = { value = \"SECRET\" }",
+    "broker.password.value = \"SECRET\"",
+    "[[source]]\nname = \"a\"\napi-token = \"SECRET\"",
+    "[[source]]\nname = \"a\"\nmetric = [{ name = \"x\", secret = \"SECRET\" }]",
+];
+
+#[test]
+fn a_secret_is_not_shown_and_the_finding_names_the_file_for_it() {
+    for toml in SECRETS {
+        let told = mistakes_of(toml);
+        assert!(!told.contains("SECRET"), "{toml}\n  gave {told}");
+        assert!(told.contains("password-file = \""), "{toml}\n  gave {told}");
+        assert!(told.contains("configuration:"), "it has a line: {told}");
+    }
+    for name in ["BROKER__PASSWORD", "UPSTREAM__TOKEN", "PASSWORD", "BROKER_PASSWORD"] {
+        let name = format!("TIDEGATE_{name}");
+        let told = mistakes_with(&name, "SECRET");
+        assert!(!told.contains("SECRET"), "{name} gave {told}");
+        assert!(told.contains(&name) && told.contains("password-file = \""), "{told}");
+    }
+}
+
+#[test]
+fn a_secret_inside_of_something_else_that_is_wrong_is_not_shown() {
+    let inside = [
+        "broker = [{ host = \"a\", password = \"SECRET\" }]",
+        "[gateway]\nid = { password = \"SECRET\" }",
+        "[[source]]\nname = \"a\"\ndevice = { pasword = \"SECRET\" }",
+        "[broker]\nhost = \"mqtt://user:SECRET@example.org\"",
+        "[upstream]\nhost = \"user:SECRET@example.org\"",
+        "[broker]\npassword = SECRET",
+        "[broker]\npassword = \"SECRET",
+        "[broker]\npassword \"SECRET\"",
+        "[broker]\npassword = \"SECRET\\q\"",
+        "[broker]\npassword = \"a\" \"SECRET\"",
+        "[broker]\npassword = \"SECRET\"\npassword = \"SECRET\"",
+    ];
+    for toml in inside {
+        let told = mistakes_of(toml);
+        assert!(!told.contains("SECRET"), "{toml}\n  gave {told}");
+    }
+    let told = mistakes_with("TIDEGATE_BROKER", "{ password = \"SECRET\" }");
+    assert!(!told.contains("SECRET"), "{told}");
+}
+
+const SOURCE: &str = "[[source]]\nname = \"a\"\ntopic = \"a/{device}\"\n";
+
+#[test]
+fn a_password_in_the_place_of_its_file_is_not_shown_and_a_path_is() {
+    let config = |file: &str| {
+        let toml = format!("[upstream]\nuser = \"a\"\npassword-file = \"{file}\"\n{SOURCE}");
+        Config::from_toml(&toml).unwrap_or_else(|errors| panic!("{errors}"))
+    };
+    let told = config("SECRET").check(Mode::Run).expect_err("no such file").to_string();
+    assert!(!told.contains("SECRET") && told.contains("configuration:3:"), "{told}");
+    let told = config("/nowhere/at/all").check(Mode::Run).expect_err("no such file").to_string();
+    assert!(told.contains("/nowhere/at/all") && told.contains("cannot be read"), "{told}");
+}

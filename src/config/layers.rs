@@ -5,7 +5,7 @@
 
 use super::explain::explain;
 use super::finding::{ConfigErrors, Finding, KeyPath, Origin, Segment};
-use super::{raw, text::Text};
+use super::{raw, secret, text::Text};
 
 use config::FileFormat;
 use serde_json::Value as Json;
@@ -20,6 +20,9 @@ const NOT_CONFIGURATION: [&str; 3] = ["TIDEGATE_CONFIG", "TIDEGATE_LOG", "TIDEGA
 
 /// More mistakes than anybody reads at once.
 const MOST_FINDINGS: usize = 100;
+
+/// A value longer than this is shown shortened, in characters.
+const LONGEST_SHOWN: usize = 60;
 
 /// The layers of a configuration.
 #[derive(Clone, Debug, Default)]
@@ -83,7 +86,11 @@ impl Layers {
             if self.retype(&mut tree, &path) {
                 continue;
             }
-            findings.push(self.finding(&path, explain(&error.inner().to_string())));
+            let message = match secret::remedy(&path) {
+                Some(remedy) => remedy.to_owned(),
+                None => explain(&error.inner().to_string()),
+            };
+            findings.push(self.finding(&path, message));
             if findings.len() >= MOST_FINDINGS || !remove(&mut tree, &path) {
                 ConfigErrors::unless_empty(std::mem::take(&mut findings))?;
             }
@@ -93,6 +100,7 @@ impl Layers {
     /// A finding about the value at `path`.
     pub(super) fn finding(&self, path: &KeyPath, message: impl Into<String>) -> Finding {
         let (origin, value) = self.locate(path);
+        let value = value.map(shortened);
         Finding { origin, key: path.to_string(), value, message: message.into() }
     }
 
@@ -108,10 +116,11 @@ impl Layers {
         for text in &self.files {
             builder = builder.add_source(config::File::from_str(text.raw(), FileFormat::Toml));
         }
-        let merged = builder
-            .add_source(self.environment())
-            .build()
-            .map_err(|error| self.finding(&KeyPath::default(), error.to_string()))?;
+        let merged = builder.add_source(self.environment()).build().map_err(|error| {
+            // Only what it is: the lines after the first quote the text, and with it what may be a secret.
+            let error = error.to_string();
+            self.finding(&KeyPath::default(), error.lines().next().unwrap_or_default())
+        })?;
         Ok(json(merged.cache))
     }
 
@@ -141,13 +150,14 @@ impl Layers {
     fn locate(&self, path: &KeyPath) -> (Origin, Option<String>) {
         let mut variables = self.variables.iter();
         if let Some(variable) = variables.find(|variable| variable.key.holds(path)) {
-            return (
-                Origin::Environment(variable.name.clone()),
-                Some(format!("{:?}", variable.value)),
-            );
+            let value = secret::shown(path, format!("{:?}", variable.value));
+            return (Origin::Environment(variable.name.clone()), Some(value));
         }
         match self.file_of(path) {
-            Some(text) => text.locate(path),
+            Some(text) => {
+                let (origin, value) = text.locate(path);
+                (origin, value.map(|value| secret::shown(path, value)))
+            }
             None => (self.whole(path), None),
         }
     }
@@ -170,6 +180,13 @@ impl Layers {
             (None, Some(text)) => Origin::File(text.name().to_owned()),
             (None, None) => Origin::Nowhere,
         }
+    }
+}
+
+fn shortened(value: String) -> String {
+    match value.char_indices().nth(LONGEST_SHOWN) {
+        Some((end, _)) => format!("{}…", &value[..end]),
+        None => value,
     }
 }
 
@@ -197,6 +214,7 @@ fn variable(name: String, value: String) -> Result<Variable, Finding> {
             && chars.all(|c| c.is_ascii_alphanumeric() || c == '_')
     };
     let remedy = match (rest.split_once('_'), rest.contains("__")) {
+        _ if secret::remedy(&KeyPath::top(rest)).is_some() => secret::REMEDY.to_owned(),
         (Some((section, key)), false) => {
             format!("two underscores follow the section: {ENVIRONMENT_PREFIX}{section}__{key}")
         }

@@ -14,6 +14,7 @@ mod finding;
 mod layers;
 mod policy;
 mod raw;
+mod secret;
 mod settings;
 mod sources;
 mod text;
