@@ -161,3 +161,78 @@ fn a_password_in_the_place_of_its_file_is_not_shown_and_a_path_is() {
     let told = config("/nowhere/at/all").check(Mode::Run).expect_err("no such file").to_string();
     assert!(told.contains("/nowhere/at/all") && told.contains("cannot be read"), "{told}");
 }
+
+#[test]
+fn durations_are_read_as_operators_write_them() {
+    let read = |text: &str| {
+        let toml = format!("[broker]\nsession-expiry = \"{text}\"");
+        let config = Config::from_toml(&toml).unwrap_or_else(|errors| panic!("{text}: {errors}"));
+        config.broker.session_expiry.as_secs()
+    };
+    const DAY: u64 = 86_400;
+    for (text, seconds) in [
+        ("1 day", DAY),
+        ("7days", 7 * DAY),
+        ("2 days", 2 * DAY),
+        ("1d", DAY),
+        ("30 d", 30 * DAY),
+        ("2w", 14 * DAY),
+        ("1h", 3600),
+        ("2 hours", 7200),
+        ("90m", 5400),
+        ("5 min", 300),
+        ("1 minute", 60),
+        ("90s", 90),
+        ("2 sec", 2),
+        ("3 seconds", 3),
+        ("5000ms", 5),
+        ("1h 30m", 5400),
+        ("1h30m", 5400),
+        ("1 d 2 h 3 min 4 s 5000 ms", 93_789),
+    ] {
+        assert_eq!(read(text), seconds, "{text}");
+    }
+}
+
+#[test]
+fn a_duration_that_can_be_read_in_two_ways_is_refused_with_what_to_write() {
+    for (text, remedy) in [
+        ("5M", "minutes as `m`"),
+        ("1 month", "days"),
+        ("1y", "days"),
+        ("2 years", "days"),
+        ("1mo", "days"),
+        ("5", "without a unit"),
+        ("0", "\"0s\""),
+        ("1.5h", "whole numbers"),
+        ("1,5h", "whole numbers"),
+        ("30m 1h", "largest first"),
+        ("5m 5m", "once"),
+        ("", "expected a duration"),
+        ("-5m", "expected a duration"),
+        ("5H", "`h`"),
+        ("2 dyas", "`days`"),
+        ("3 parsecs", "parsecs"),
+        ("5us", "millisecond"),
+        ("11 d 99999999999999999999 ms", "ten years"),
+        ("4000d", "ten years"),
+        ("m5", "expected a duration"),
+        ("5m,", "expected a duration"),
+    ] {
+        let told = mistakes_of(&format!("[defaults]\nlateness = \"{text}\""));
+        assert!(told.contains(remedy) && told.contains(":2:"), "{text}: {told}");
+    }
+}
+
+#[test]
+fn spans_are_told_in_the_units_that_operators_write() {
+    let told = mistakes_of("[broker]\nsession-expiry = \"0s\"");
+    assert!(told.contains("1s to 3650d"), "{told}");
+    let told = warnings_of("[defaults]\npast-limit = \"7d\"\nallowed-lateness = \"30 days\"");
+    assert!(told.iter().any(|told| told.contains("(30d)")), "{told:?}");
+}
+
+fn warnings_of(toml: &str) -> Vec<String> {
+    let config = Config::from_toml(toml).unwrap_or_else(|errors| panic!("{toml}\n{errors}"));
+    config.warnings().iter().map(ToString::to_string).collect()
+}
