@@ -236,3 +236,25 @@ fn warnings_of(toml: &str) -> Vec<String> {
     let config = Config::from_toml(toml).unwrap_or_else(|errors| panic!("{toml}\n{errors}"));
     config.warnings().iter().map(ToString::to_string).collect()
 }
+
+#[test]
+fn what_is_not_finite_is_refused() {
+    let metric = |scale: &str| {
+        format!("{SOURCE}[[source.metric]]\nname = \"p\"\nfrom = \"/p\"\nscale = {scale}")
+    };
+    for (toml, line) in [
+        (metric("nan"), 7),
+        (metric("inf"), 7),
+        (metric("-inf"), 7),
+        (metric("+nan"), 7),
+        ("[gateway]\nid = nan".to_owned(), 2),
+        ("[broker]\nport = inf".to_owned(), 2),
+        (format!("{SOURCE}ignore = {{ from = \"/a\", equals = [1, nan] }}"), 4),
+    ] {
+        let told = mistakes_of(&toml);
+        assert!(
+            told.contains(&format!("configuration:{line}:")) && told.contains("finite"),
+            "{toml}: {told}"
+        );
+    }
+}

@@ -73,8 +73,9 @@ impl Layers {
 
     /// The layers as one, in its types; or every mistake of shape.
     pub(super) fn merged(&self) -> Result<raw::File, ConfigErrors> {
-        let mut tree = self.tree()?;
-        let mut findings = Vec::new();
+        let (mut tree, endless) = self.tree()?;
+        let message = "expected a finite value; `nan` and `inf` are none";
+        let mut findings: Vec<_> = endless.iter().map(|path| self.finding(path, message)).collect();
         // serde stops at the first mistake. It is taken out of the tree and the rest is read again, until nothing is
         // wrong: so all are told at once.
         loop {
@@ -111,7 +112,8 @@ impl Layers {
             || self.files.iter().any(|text| text.depth(path) == path.0.len())
     }
 
-    fn tree(&self) -> Result<Json, ConfigErrors> {
+    /// All layers as one, and where `nan` or `inf` stood, for which JSON has only `null`.
+    fn tree(&self) -> Result<(Json, Vec<KeyPath>), ConfigErrors> {
         let mut builder = config::Config::builder();
         for text in &self.files {
             builder = builder.add_source(config::File::from_str(text.raw(), FileFormat::Toml));
@@ -121,7 +123,9 @@ impl Layers {
             let error = error.to_string();
             self.finding(&KeyPath::default(), error.lines().next().unwrap_or_default())
         })?;
-        Ok(json(merged.cache))
+        let mut endless = Vec::new();
+        let tree = json(merged.cache, &KeyPath::default(), &mut endless);
+        Ok((tree, endless))
     }
 
     fn environment(&self) -> config::Environment {
@@ -262,7 +266,8 @@ fn remove(tree: &mut Json, path: &KeyPath) -> bool {
     table.is_some_and(|table| table.remove(key).is_some())
 }
 
-fn json(value: config::Value) -> Json {
+/// The value at `path`; paths of numbers that are not finite are added to `endless`.
+fn json(value: config::Value, path: &KeyPath, endless: &mut Vec<KeyPath>) -> Json {
     use config::ValueKind as Kind;
     match value.kind {
         Kind::Nil => Json::Null,
@@ -271,9 +276,21 @@ fn json(value: config::Value) -> Json {
         Kind::U64(number) => number.into(),
         Kind::I128(number) => number.to_string().into(),
         Kind::U128(number) => number.to_string().into(),
-        Kind::Float(number) => number.into(),
+        Kind::Float(number) => {
+            endless.extend((!number.is_finite()).then(|| path.clone()));
+            number.into()
+        }
         Kind::String(text) => text.into(),
-        Kind::Table(table) => table.into_iter().map(|(key, value)| (key, json(value))).collect(),
-        Kind::Array(array) => array.into_iter().map(json).collect(),
+        Kind::Table(table) => {
+            let inside = table.into_iter().map(|(key, value)| {
+                let value = json(value, &path.key(&key), endless);
+                (key, value)
+            });
+            inside.collect()
+        }
+        Kind::Array(array) => {
+            let inside = array.into_iter().enumerate();
+            inside.map(|(at, value)| json(value, &path.index(at), endless)).collect()
+        }
     }
 }
