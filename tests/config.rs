@@ -258,3 +258,12 @@ fn what_is_not_finite_is_refused() {
         );
     }
 }
+
+#[test]
+fn device_and_key_together_are_one_too_many() {
+    let told = mistakes_of(
+        "[[source]]\nname = \"a\"\ntopic = \"a/{b}\"\ndevice = \"topic:b\"\nkey = \"/id\"",
+    );
+    assert!(told.contains("configuration:5:") && told.contains("one of them"), "{told}");
+    assert!(!told.contains("duplicate field"), "{told}");
+}

@@ -307,7 +307,11 @@ fn topic<'a>(review: &mut Review<'_>, path: &KeyPath, raw: &'a raw::Source) -> O
 }
 
 fn device(review: &mut Review<'_>, path: &KeyPath, raw: &raw::Source) -> Option<Reference> {
-    if let Some(place) = &raw.device {
+    if raw.device.is_some() && raw.key.is_some() {
+        let message = "another word for `device`, which is here too; write one of them";
+        review.refuse(&path.key("key"), message);
+    }
+    if let Some(place) = raw.device.as_ref().or(raw.key.as_ref()) {
         return Some(place.0.clone());
     }
     let named = raw.topic.as_deref().is_some_and(|topic| names(topic, "device"));
