@@ -267,3 +267,9 @@ fn device_and_key_together_are_one_too_many() {
     assert!(told.contains("configuration:5:") && told.contains("one of them"), "{told}");
     assert!(!told.contains("duplicate field"), "{told}");
 }
+
+#[test]
+fn a_wrong_key_is_shown_at_its_own_line() {
+    let told = mistakes_of("[[source]]\nname = \"a\"\ntopic = \"a/{b}\"\nkey = \"topic:c\"");
+    assert!(told.contains("configuration:4:") && told.contains("topic:c"), "{told}");
+}

@@ -138,6 +138,7 @@ fn refuse_profile(
             path.key("subscribe").index(at.unwrap_or(0))
         }
         ("time" | "heartbeat" | "idle" | "ignore", _) => path.key(field).key("from"),
+        ("device", _) if raw.key.is_some() => path.key("key"),
         ("", _) => path.clone(),
         (field, _) => path.key(field),
     };
