@@ -273,3 +273,26 @@ fn a_wrong_key_is_shown_at_its_own_line() {
     let told = mistakes_of("[[source]]\nname = \"a\"\ntopic = \"a/{b}\"\nkey = \"topic:c\"");
     assert!(told.contains("configuration:4:") && told.contains("topic:c"), "{told}");
 }
+
+#[test]
+fn corrections_that_would_be_quarantined_are_warned_of() {
+    let long = "allowed-lateness = \"40d\"";
+    let quarantined = |toml: &str| {
+        let all = warnings_of(toml);
+        let found: Vec<_> = all.into_iter().filter(|told| told.contains("quarantined")).collect();
+        assert_eq!(found.len(), 1, "{toml}: {found:?}");
+        found[0].clone()
+    };
+    let told = quarantined(&format!("{SOURCE}{long}"));
+    assert!(told.starts_with("configuration:4:") && told.contains("past-limit (30d)"), "{told}");
+    let told = quarantined(&format!("[defaults]\n{long}\n"));
+    assert!(told.starts_with("configuration:2:"), "{told}");
+    let told = quarantined(&format!("{SOURCE}past-limit = \"1h\"\n"));
+    assert!(told.starts_with("configuration:4:"), "{told}");
+    let told = quarantined(&format!("{SOURCE}{long}\npast-limit = \"1h\"\n"));
+    assert!(told.starts_with("configuration:5:"), "{told}");
+    let told = quarantined(&format!(
+        "{SOURCE}allowed-lateness = \"3h\"\n[[region]]\nname = \"n\"\npast-limit = \"150m\""
+    ));
+    assert!(told.starts_with("configuration:4:") && told.contains("region \"n\""), "{told}");
+}
