@@ -296,3 +296,44 @@ fn corrections_that_would_be_quarantined_are_warned_of() {
     ));
     assert!(told.starts_with("configuration:4:") && told.contains("region \"n\""), "{told}");
 }
+
+#[test]
+fn a_source_that_is_never_read_is_warned_of_with_both_lines() {
+    let unread = |first: &str, second: &str| {
+        let toml = format!(
+            "[[source]]\nname = \"a\"\ntopic = \"{first}\"\nkey = \"/d\"\n\
+                            [[source]]\nname = \"b\"\ntopic = \"{second}\"\nkey = \"/d\"\n"
+        );
+        let mut found = warnings_of(&toml).into_iter().filter(|told| told.contains("never read"));
+        found.next().inspect(|told| {
+            assert!(
+                told.starts_with("configuration:7:") && told.contains("configuration:3:"),
+                "{told}"
+            );
+        })
+    };
+    for (first, second) in [
+        ("m/{a}", "m/{b}"),
+        ("m/{a}", "m/x"),
+        ("m/{a...}", "m/{b}/c"),
+        ("{a...}", "m/{b...}"),
+        ("{a...}/t", "m/{b...}/t"),
+        ("m/{a...}/t", "m/x/{b}/t"),
+        ("m/x", "m/x"),
+    ] {
+        assert!(unread(first, second).is_some(), "{first} takes all of {second}");
+    }
+    for (first, second) in [
+        ("m/x", "m/{b}"),
+        ("m/{a}", "m/{b}/c"),
+        ("m/{a}", "m/{b...}"),
+        ("m/{a...}/t", "m/{b...}"),
+        ("m/{a...}", "{b...}"),
+        ("m/{a...}/t", "m/t"),
+        ("m/{a}/t", "m/{a}/u"),
+        ("{a...}/t", "m/{b...}/u"),
+        ("m/x/{a...}", "m/{b...}"),
+    ] {
+        assert_eq!(unread(first, second), None, "{first} leaves some of {second}");
+    }
+}

@@ -6,6 +6,7 @@ use super::values::spoken;
 use super::{Config, sources::Source};
 use crate::engine::settings::{Policy, PolicyPatch};
 use crate::time::Span;
+use crate::wire::topic::Template;
 
 /// What becomes of records that are older than the past limit, and what to do about it.
 const QUARANTINED: &str =
@@ -21,6 +22,7 @@ impl Config {
             all.extend(self.alike_regions());
         }
         all.extend(self.unused_windows());
+        all.extend(self.unread_sources());
         let sources = self.engine.sources.sources.iter().enumerate();
         all.extend(sources.flat_map(|(at, source)| self.source(at, source)));
         all
@@ -135,6 +137,25 @@ impl Config {
                 self.warn(&path, "no source names this window, as `window` or in `rollups`")
             })
         })
+    }
+
+    /// The first source whose topic a message has reads it, and no other.
+    fn unread_sources(&self) -> Vec<Finding> {
+        let sources = self.engine.sources.sources.iter();
+        let templates: Vec<Template> =
+            sources.filter_map(|source| source.spec.topic.parse().ok()).collect();
+        let topic = |at| KeyPath::top("source").index(at).key("topic");
+        let unread = templates.iter().enumerate().filter_map(|(at, template)| {
+            let first = templates[..at].iter().position(|earlier| earlier.covers(template))?;
+            let origin = self.warn(&topic(first), "").origin;
+            let message = format!(
+                "never read: `{}` at {origin} takes all of these messages first; put the narrower \
+                 topic before the wider one, or make one source of both",
+                templates[first]
+            );
+            Some(self.warn(&topic(at), message))
+        });
+        unread.collect()
     }
 
     fn source(&self, at: usize, source: &Source) -> impl Iterator<Item = Finding> {
