@@ -28,14 +28,9 @@ mod exit {
 #[derive(Debug, Parser)]
 #[command(name = "tidegate", version, about, max_term_width = 100)]
 struct Cli {
-    /// Configuration files; later ones lie over earlier ones. `TIDEGATE_…` variables lie over all.
-    #[arg(
-        short,
-        long = "config",
-        value_name = "FILE",
-        global = true,
-        default_value = "/etc/tidegate/tidegate.toml"
-    )]
+    /// Configuration files; later ones lie over earlier ones, `TIDEGATE_…` variables over all. Without any it is the
+    /// file that `TIDEGATE_CONFIG` names, else /etc/tidegate/tidegate.toml.
+    #[arg(short, long = "config", value_name = "FILE", global = true)]
     config: Vec<PathBuf>,
     /// How log lines on standard error look.
     #[arg(long, value_enum, global = true, default_value_t = Log::Text)]
@@ -80,6 +75,20 @@ enum Command {
     },
 }
 
+/// The configuration where nothing names another.
+const USUAL_CONFIG: &str = "/etc/tidegate/tidegate.toml";
+
+impl Cli {
+    /// The configuration files: as asked, as the environment says, or the usual one.
+    fn files(&self) -> Vec<PathBuf> {
+        if !self.config.is_empty() {
+            return self.config.clone();
+        }
+        let named = std::env::var_os(config::FILE_VARIABLE).filter(|name| !name.is_empty());
+        vec![named.map_or_else(|| USUAL_CONFIG.into(), PathBuf::from)]
+    }
+}
+
 /// Why a command failed: what to say, and the code to leave with.
 struct Failure {
     message: String,
@@ -113,7 +122,7 @@ pub fn main() -> ExitCode {
 }
 
 fn run(cli: &Cli) -> Result<ExitCode, Failure> {
-    let config = Config::load(&cli.config, config::environment())
+    let config = Config::load(&cli.files(), config::environment())
         .map_err(|errors| Failure::new(exit::CONFIG, errors))?;
     match &cli.command {
         Command::Run => run_agent(&config),

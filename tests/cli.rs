@@ -261,3 +261,20 @@ fn a_variable_of_the_environment_that_is_no_key_is_told() {
     command.env("TIDEGATE_BROKER__PROT", "1883");
     fails(&end(command), CONFIG, &["TIDEGATE_BROKER__PROT", "port"]);
 }
+
+#[test]
+fn the_configuration_can_be_named_by_a_variable_and_the_option_wins() {
+    let place = Place::new(GOOD);
+    let checked = |variable: &str, arguments: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+        command.env("TIDEGATE_CONFIG", variable).arg("check").args(arguments);
+        end(command)
+    };
+    let file = place.path("tidegate.toml");
+    let ended = checked(&file, &[]);
+    fails(&ended, 0, &[]);
+    assert!(ended.output.contains("meters"), "{}", ended.output);
+    fails(&checked("/nowhere/else.toml", &[]), CONFIG, &["/nowhere/else.toml", "No such file"]);
+    fails(&checked("/nowhere/else.toml", &["-c", &file]), 0, &[]);
+    fails(&checked("", &[]), CONFIG, &["/etc/tidegate/tidegate.toml", "No such file"]);
+}

@@ -15,8 +15,11 @@ use std::path::{Path, PathBuf};
 /// What the names of environment variables begin with; `__` separates the keys, `_` stands for `-`.
 pub const ENVIRONMENT_PREFIX: &str = "TIDEGATE_";
 
+/// The variable that names the configuration file where the command line names none.
+pub const FILE_VARIABLE: &str = "TIDEGATE_CONFIG";
+
 /// Variables that begin with the prefix but belong to the command line, or to tests (`phase`).
-const NOT_CONFIGURATION: [&str; 3] = ["TIDEGATE_CONFIG", "TIDEGATE_LOG", "TIDEGATE_HOLD_AT"];
+const NOT_CONFIGURATION: [&str; 3] = [FILE_VARIABLE, "TIDEGATE_LOG", "TIDEGATE_HOLD_AT"];
 
 /// More mistakes than anybody reads at once.
 const MOST_FINDINGS: usize = 100;
