@@ -58,6 +58,16 @@ pub enum AgentError {
     },
 }
 
+impl AgentError {
+    /// Whether another configuration would do, and nothing else.
+    pub fn is_of_configuration(&self) -> bool {
+        match self {
+            Self::Restore { source: RestoreError::Changed(_), .. } | Self::Password { .. } => true,
+            Self::Restore { .. } | Self::Store(_) => false,
+        }
+    }
+}
+
 /// First and longest pause before a store that failed is opened again.
 const STORE_PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 

@@ -158,9 +158,10 @@ fn run_agent(config: &Config) -> Result<ExitCode, Failure> {
     for warning in config.warnings() {
         tracing::warn!("{warning}");
     }
-    runtime()?
-        .block_on(async { agent::run(config, asked_to_end()).await })
-        .map_err(|error| Failure::new(exit::IO_ERROR, error))?;
+    runtime()?.block_on(async { agent::run(config, asked_to_end()).await }).map_err(|error| {
+        let code = if error.is_of_configuration() { exit::CONFIG } else { exit::IO_ERROR };
+        Failure::new(code, error)
+    })?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -11,6 +11,12 @@ use std::process::{Child, Command, Stdio};
 
 use serde_json::Value;
 use tempfile::TempDir;
+use tidegate::config::{Config, Mode};
+use tidegate::engine::effect::Effects;
+use tidegate::engine::restore::Restorer;
+use tidegate::ids::Generation;
+use tidegate::store::{Batch, OpenOptions, Store, recovery};
+use tidegate::time::{ArrivalTime, ClockQuality, MonoTime, Now};
 
 const CONFIG: u8 = 78;
 const IO_ERROR: u8 = 74;
@@ -277,4 +283,55 @@ fn the_configuration_can_be_named_by_a_variable_and_the_option_wins() {
     fails(&checked("/nowhere/else.toml", &[]), CONFIG, &["/nowhere/else.toml", "No such file"]);
     fails(&checked("/nowhere/else.toml", &["-c", &file]), 0, &[]);
     fails(&checked("", &[]), CONFIG, &["/etc/tidegate/tidegate.toml", "No such file"]);
+}
+
+/// A store that was made under the configuration of `place`, with a window still open.
+fn store_with_an_open_window(place: &Place) {
+    use tidegate::engine::input::{Ingress, Input, Publish, Topic};
+    let toml = fs::read_to_string(place.path("tidegate.toml")).expect("it was written");
+    let settings = Config::from_toml(&toml).expect("it is good").settings(Mode::Run);
+    let wall = std::time::UNIX_EPOCH.elapsed().expect("after 1970").as_millis() as i64;
+    let now = Now { wall: ArrivalTime(wall), mono: MonoTime(1) };
+    let options = OpenOptions { new_generation: Generation(1), now: now.wall };
+    let path = place.path("store");
+    let mut store = recovery::open(path.as_ref(), options).expect("room for it").store;
+    let mut engine = Restorer::new(settings, store.generation(), store.created()).finish();
+    let mut effects = Effects::default();
+    let payload = format!(r#"{{"ts":{wall},"power":3}}"#);
+    let publish = Publish {
+        topic: Topic::Name("meters/north/m1/telemetry"),
+        payload: payload.as_bytes(),
+        retain: false,
+        dup: false,
+    };
+    for input in [
+        Input::Clock(ClockQuality::Synchronised),
+        Input::Ingress(Ingress::Up),
+        Input::Publish(publish),
+    ] {
+        engine.handle(input, now, &mut effects);
+    }
+    assert_eq!(
+        engine.books().columns().find(|(name, _)| *name == "aggregated"),
+        Some(("aggregated", 1))
+    );
+    let batch = Batch { state: engine.checkpoint(), ..Batch::default() };
+    drop(store.commit(&batch).expect("room for it"));
+}
+
+#[test]
+fn a_configuration_that_lacks_what_the_store_has_open_is_a_mistake_of_the_configuration() {
+    let place = Place::new(GOOD);
+    store_with_an_open_window(&place);
+    place.write(
+        "tidegate.toml",
+        &fs::read_to_string(place.path("tidegate.toml"))
+            .expect("ours")
+            .replace("\"meters\"", "\"metres\""),
+    );
+    fails(
+        &place.run(&["run"]),
+        CONFIG,
+        &[&place.path("store"), "open windows of", "removed source (hour)"],
+    );
 }

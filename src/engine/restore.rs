@@ -181,7 +181,10 @@ impl Restorer {
         let Some((name, now)) = self.then.windows.get(window) else { return Ok(None) };
         let device = match self.devices.get(number) {
             Some(Some(device)) => *device,
-            Some(None) => return Err(RestoreError::Changed(name.clone())),
+            Some(None) => {
+                let gone = format!("a renamed or removed source ({name})");
+                return Err(RestoreError::Changed(gone));
+            }
             None => return Ok(None),
         };
         Ok(self.read_pane(device, *now, start, value))
