@@ -274,14 +274,14 @@ impl Engine {
         device.find_next();
         let own = device.generator.watermark();
         if own != EventTime::MIN {
-            region.advance(device.member, own);
+            region.advance(device.member, device.policy.max_hold, own);
         }
         if device.activity != Activity::Active {
             // A retained reading may have put the device ahead of the clock again, in a record of the same age.
             device.activity = device.silent_activity(cx.stamp);
         }
         if device.activity == Activity::Following {
-            region.follow(device.member, device.policy.lateness, cx.stamp);
+            region.follow(device.member, device.policy.follows_by(), cx.stamp);
         }
         self.watch(index);
         self.look_again_at(index);
