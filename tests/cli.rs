@@ -136,6 +136,26 @@ fn a_configuration_that_is_not_there_is_told_by_its_name() {
 }
 
 #[test]
+fn a_password_file_that_cannot_be_read_is_told_with_its_line() {
+    for (table, line) in [("[broker]", 4), ("[upstream]", 7)] {
+        let login = format!("{table}\nuser = \"u\"\npassword-file = \"{{dir}}/secret\"");
+        let place = Place::new(&GOOD.replace(table, &login));
+        let at = format!("{}:{}:", place.path("tidegate.toml"), line + 1);
+        let path = place.path("secret");
+        for command in ["check", "run"] {
+            fails(&place.run(&[command]), CONFIG, &[&at, &path, "No such file"]);
+        }
+        fs::create_dir(&path).expect("the directory is ours");
+        fails(&place.run(&["check"]), CONFIG, &[&at, &path, "Is a directory"]);
+        fs::remove_dir(&path).expect("it is there");
+        place.write("secret", "hush\n");
+        let ended = place.run(&["check"]);
+        fails(&ended, 0, &[]);
+        assert!(!ended.said.contains("hush") && !ended.output.contains("hush"));
+    }
+}
+
+#[test]
 fn a_store_that_is_a_file_is_refused() {
     let place = Place::new(GOOD);
     let store = place.write("store", "something else");

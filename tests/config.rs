@@ -33,33 +33,81 @@ fn the_defaults_that_the_shipped_file_states_are_the_defaults() {
     assert_eq!(described(&of(&spelled_out)), described(&of(SHIPPED)));
 }
 
-/// A configuration, where its mistake is, and what the message must say.
-const BROKEN: &[(&str, &str, &str)] = &[
-    ("[defaults]\nlatness = \"2m\"", ":2:", "lateness"),
-    ("[defaults]\nlateness = 5", ":2:", "2m"),
-    ("[defaults]\nmax-hold = \"soon\"", ":2:", "soon"),
-    ("[broker]\nmax-payload = \"3 parsecs\"", ":2:", "parsecs"),
-    ("[broker]\nport = 70000", ":2:", "65535"),
-    ("[borker]\nport = 1", ":1:", "broker"),
-    ("[upstream]\nprefix = \"a/#\"", ":2:", "prefix"),
-    ("[[region]]\nname = \"a\"\nlateness = \"40m\"", ":", "max-hold"),
-    ("[[source]]\nname = \"a\"\ntopic = \"a/{device}\"\nwindow = \"huor\"", ":4:", "hour"),
-    ("[broker\nport = 3", ":1:", "TOML"),
-];
+/// Configurations (or a variable of the environment, after `$`), each with what is told of it, after `>`: place, value
+/// and remedy. What ends with `: …` is told in the words of the TOML parser.
+const MISTAKES: &str = include_str!("config/mistakes.txt");
 
 #[test]
 fn a_mistake_is_told_with_its_line_and_what_would_be_right() {
-    for (toml, place, remedy) in BROKEN {
-        let errors = Config::from_toml(toml).map(|_| ()).expect_err(toml).to_string();
-        assert!(errors.contains(place) && errors.contains(remedy), "{toml}\n  gave {errors}");
+    let cases: Vec<&str> = MISTAKES.trim_end().split("\n\n").collect();
+    assert!(cases.len() > 100, "only {} cases", cases.len());
+    for case in cases {
+        let (expected, written): (Vec<_>, Vec<_>) =
+            case.lines().partition(|line| line.starts_with("> "));
+        let errors = match written[0].strip_prefix("$ ").and_then(|set| set.split_once('=')) {
+            Some((name, value)) => mistakes_with(name, value),
+            None => mistakes_of(&written.join("\n")),
+        };
+        let told: Vec<_> = errors.lines().collect();
+        assert_eq!(told.len(), expected.len(), "{case}\n  gave {errors}");
+        for (told, expected) in told.iter().zip(expected) {
+            let told = told.trim_start_matches("configuration:");
+            let told = told.trim_start_matches("environment variable ");
+            let expected = &expected[2..];
+            let alike = match expected.strip_suffix('…') {
+                Some(beginning) => told.len() > beginning.len() && told.starts_with(beginning),
+                None => told == expected,
+            };
+            assert!(alike, "{case}\n  gave {told}");
+        }
     }
 }
 
+/// A configuration that deserves a warning, where it is told, and what it says.
+const UNWISE: &[(&str, &str, &str)] = &[
+    ("gateway.id = \"localhost\"", ":1:9: gateway.id", "cannot be told apart"),
+    ("", ": upstream.host", "right only where it forwards them"),
+    ("[defaults]\nlateness = \"0s\"", ":2:1: defaults.lateness", "P99 of the measured delay"),
+    ("[[region]]\nname = \"n\"\nlateness = \"0s\"", ":3:1: region[0].lateness", "is late"),
+    ("[defaults]\nidle-timeout = \"10m\"", ":2:1: defaults.idle-timeout", "1 to 5 minutes"),
+    ("[[device]]\npattern = \"a\"\nidle-timeout = \"59s\"", ":3:1: device[0].idle", "1 to 5"),
+    ("[defaults]\nallowed-lateness = \"0s\"", ":2:1: defaults.allowed", "side output"),
+    ("[defaults]\nallowed-lateness = \"31d\"", ":2:1: defaults.allowed", "past-limit (30d)"),
+    ("[defaults]\npast-limit = \"1h\"", ":2:1: defaults.past-limit", "allowed-lateness (2h)"),
+    ("[defaults]\ninterval = \"5m\"", ":2:1: defaults.interval", "between any two messages"),
+    (
+        "[[region]]\nname = \"a\"\n[[region]]\nname = \"b\"\n",
+        ":1:1: region[0].lateness",
+        "measure each for 24 h",
+    ),
+    ("[[window]]\nname = \"w\"\nsize = \"1h\"", ":2:1: window[0].name", "no source names"),
+    ("[[source]]\nname = \"a\"\ntopic = \"a/{device}\"", ":1:1: source[0].time", "billing"),
+    ("[[source]]\nname = \"a\"\ntopic = \"a/{device}\"", ":1:1: source[0].metric", "no metric"),
+    (
+        "[[source]]\nname = \"a\"\ntopic = \"a/{device}\"\n[[source]]\nname = \"b\"\n\
+         topic = \"a/{device}\"",
+        ":6:1: source[1].topic",
+        "never read",
+    ),
+    (
+        "defaults.allowed-lateness = \"29d\"\nlimits.max-open-windows = 100\n\
+         [[source]]\nname = \"a\"\ntopic = \"a/{device}\"\nwindow = \"hour\"",
+        ":6:1: source[0].window",
+        "limits.max-open-windows is 100",
+    ),
+];
+
 #[test]
-fn a_wrong_variable_of_the_environment_is_named() {
-    let env = [("TIDEGATE_UPSTREAM__PORT".to_owned(), "x".to_owned())];
-    let errors = Config::load(&[], env).map(|_| ()).expect_err("x is no port").to_string();
-    assert!(errors.contains("TIDEGATE_UPSTREAM__PORT"), "{errors}");
+fn what_practice_advises_against_is_told_once_and_not_of_what_ships() {
+    let shipped = [SHIPPED, MINIMAL].map(warnings_of);
+    assert_eq!(shipped, [Vec::<String>::new(), Vec::new()], "what ships deserves none");
+    for (toml, place, says) in UNWISE {
+        let all = warnings_of(toml);
+        let of_it = |told: &&String| told.contains(says);
+        let found: Vec<_> = all.iter().filter(of_it).collect();
+        assert_eq!(found.len(), 1, "{toml}\n  gave {all:?}");
+        assert!(found[0].starts_with(&format!("configuration{place}")), "{}", found[0]);
+    }
 }
 
 #[test]
