@@ -48,14 +48,24 @@ pub enum AgentError {
         /// Why.
         source: RestoreError,
     },
-    /// A password cannot be read.
-    #[error("{path}: {source}")]
+    /// A password cannot be read. The file is not named: what stands in its place may be the password.
+    #[error("the password-file of user `{user}` cannot be read: {source}")]
     Password {
-        /// The file.
-        path: String,
+        /// Whose password.
+        user: String,
         /// What the system said.
         source: std::io::Error,
     },
+}
+
+impl AgentError {
+    /// Whether another configuration would do, and nothing else.
+    pub fn is_of_configuration(&self) -> bool {
+        match self {
+            Self::Restore { source: RestoreError::Changed(_), .. } | Self::Password { .. } => true,
+            Self::Restore { .. } | Self::Store(_) => false,
+        }
+    }
 }
 
 /// First and longest pause before a store that failed is opened again.

@@ -29,14 +29,9 @@ mod exit {
 #[derive(Debug, Parser)]
 #[command(name = "tidegate", version, about, max_term_width = 100)]
 struct Cli {
-    /// Configuration files; later ones lie over earlier ones. `TIDEGATE_…` variables lie over all.
-    #[arg(
-        short,
-        long = "config",
-        value_name = "FILE",
-        global = true,
-        default_value = "/etc/tidegate/tidegate.toml"
-    )]
+    /// Configuration files; later ones lie over earlier ones, `TIDEGATE_…` variables over all. Without any it is the
+    /// file that `TIDEGATE_CONFIG` names, else /etc/tidegate/tidegate.toml.
+    #[arg(short, long = "config", value_name = "FILE", global = true)]
     config: Vec<PathBuf>,
     /// How log lines on standard error look.
     #[arg(long, value_enum, global = true, default_value_t = Log::Text)]
@@ -81,6 +76,20 @@ enum Command {
     },
 }
 
+/// The configuration where nothing names another.
+const USUAL_CONFIG: &str = "/etc/tidegate/tidegate.toml";
+
+impl Cli {
+    /// The configuration files: as asked, as the environment says, or the usual one.
+    fn files(&self) -> Vec<PathBuf> {
+        if !self.config.is_empty() {
+            return self.config.clone();
+        }
+        let named = std::env::var_os(config::FILE_VARIABLE).filter(|name| !name.is_empty());
+        vec![named.map_or_else(|| USUAL_CONFIG.into(), PathBuf::from)]
+    }
+}
+
 /// Why a command failed: what to say, and the code to leave with.
 struct Failure {
     message: String,
@@ -114,7 +123,7 @@ pub fn main() -> ExitCode {
 }
 
 fn run(cli: &Cli) -> Result<ExitCode, Failure> {
-    let config = Config::load(&cli.config, config::environment())
+    let config = Config::load(&cli.files(), config::environment())
         .map_err(|errors| Failure::new(exit::CONFIG, errors))?;
     match &cli.command {
         Command::Run => run_agent(&config),
@@ -151,9 +160,10 @@ fn run_agent(config: &Config) -> Result<ExitCode, Failure> {
         tracing::warn!("{warning}");
     }
     heap::keep_little();
-    runtime()?
-        .block_on(async { agent::run(config, asked_to_end()).await })
-        .map_err(|error| Failure::new(exit::IO_ERROR, error))?;
+    runtime()?.block_on(async { agent::run(config, asked_to_end()).await }).map_err(|error| {
+        let code = if error.is_of_configuration() { exit::CONFIG } else { exit::IO_ERROR };
+        Failure::new(code, error)
+    })?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -11,6 +11,12 @@ use std::process::{Child, Command, Stdio};
 
 use serde_json::Value;
 use tempfile::TempDir;
+use tidegate::config::{Config, Mode};
+use tidegate::engine::effect::Effects;
+use tidegate::engine::restore::Restorer;
+use tidegate::ids::Generation;
+use tidegate::store::{Batch, OpenOptions, Store, recovery};
+use tidegate::time::{ArrivalTime, ClockQuality, MonoTime, Now};
 
 const CONFIG: u8 = 78;
 const IO_ERROR: u8 = 74;
@@ -127,6 +133,26 @@ fn a_configuration_that_is_not_there_is_told_by_its_name() {
     let place = Place::new(GOOD);
     fs::remove_file(place.path("tidegate.toml")).expect("it was there");
     fails(&place.run(&["check"]), CONFIG, &[&place.path("tidegate.toml"), "No such file"]);
+}
+
+#[test]
+fn a_password_file_that_cannot_be_read_is_told_with_its_line() {
+    for (table, line) in [("[broker]", 4), ("[upstream]", 7)] {
+        let login = format!("{table}\nuser = \"u\"\npassword-file = \"{{dir}}/secret\"");
+        let place = Place::new(&GOOD.replace(table, &login));
+        let at = format!("{}:{}:", place.path("tidegate.toml"), line + 1);
+        let path = place.path("secret");
+        for command in ["check", "run"] {
+            fails(&place.run(&[command]), CONFIG, &[&at, &path, "No such file"]);
+        }
+        fs::create_dir(&path).expect("the directory is ours");
+        fails(&place.run(&["check"]), CONFIG, &[&at, &path, "Is a directory"]);
+        fs::remove_dir(&path).expect("it is there");
+        place.write("secret", "hush\n");
+        let ended = place.run(&["check"]);
+        fails(&ended, 0, &[]);
+        assert!(!ended.said.contains("hush") && !ended.output.contains("hush"));
+    }
 }
 
 #[test]
@@ -260,4 +286,72 @@ fn a_variable_of_the_environment_that_is_no_key_is_told() {
     let mut command = place.command(&["check"]);
     command.env("TIDEGATE_BROKER__PROT", "1883");
     fails(&end(command), CONFIG, &["TIDEGATE_BROKER__PROT", "port"]);
+}
+
+#[test]
+fn the_configuration_can_be_named_by_a_variable_and_the_option_wins() {
+    let place = Place::new(GOOD);
+    let checked = |variable: &str, arguments: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+        command.env("TIDEGATE_CONFIG", variable).arg("check").args(arguments);
+        end(command)
+    };
+    let file = place.path("tidegate.toml");
+    let ended = checked(&file, &[]);
+    fails(&ended, 0, &[]);
+    assert!(ended.output.contains("meters"), "{}", ended.output);
+    fails(&checked("/nowhere/else.toml", &[]), CONFIG, &["/nowhere/else.toml", "No such file"]);
+    fails(&checked("/nowhere/else.toml", &["-c", &file]), 0, &[]);
+    fails(&checked("", &[]), CONFIG, &["/etc/tidegate/tidegate.toml", "No such file"]);
+}
+
+/// A store that was made under the configuration of `place`, with a window still open.
+fn store_with_an_open_window(place: &Place) {
+    use tidegate::engine::input::{Ingress, Input, Publish, Topic};
+    let toml = fs::read_to_string(place.path("tidegate.toml")).expect("it was written");
+    let settings = Config::from_toml(&toml).expect("it is good").settings(Mode::Run);
+    let wall = std::time::UNIX_EPOCH.elapsed().expect("after 1970").as_millis() as i64;
+    let now = Now { wall: ArrivalTime(wall), mono: MonoTime(1) };
+    let options = OpenOptions { new_generation: Generation(1), now: now.wall };
+    let path = place.path("store");
+    let mut store = recovery::open(path.as_ref(), options).expect("room for it").store;
+    let mut engine = Restorer::new(settings, store.generation(), store.created()).finish();
+    let mut effects = Effects::default();
+    let payload = format!(r#"{{"ts":{wall},"power":3}}"#);
+    let publish = Publish {
+        topic: Topic::Name("meters/north/m1/telemetry"),
+        payload: payload.as_bytes(),
+        retain: false,
+        dup: false,
+    };
+    for input in [
+        Input::Clock(ClockQuality::Synchronised),
+        Input::Ingress(Ingress::Up),
+        Input::Publish(publish),
+    ] {
+        engine.handle(input, now, &mut effects);
+    }
+    assert_eq!(
+        engine.books().columns().find(|(name, _)| *name == "aggregated"),
+        Some(("aggregated", 1))
+    );
+    let batch = Batch { state: engine.checkpoint(), ..Batch::default() };
+    drop(store.commit(&batch).expect("room for it"));
+}
+
+#[test]
+fn a_configuration_that_lacks_what_the_store_has_open_is_a_mistake_of_the_configuration() {
+    let place = Place::new(GOOD);
+    store_with_an_open_window(&place);
+    place.write(
+        "tidegate.toml",
+        &fs::read_to_string(place.path("tidegate.toml"))
+            .expect("ours")
+            .replace("\"meters\"", "\"metres\""),
+    );
+    fails(
+        &place.run(&["run"]),
+        CONFIG,
+        &[&place.path("store"), "open windows of", "removed source (hour)"],
+    );
 }

@@ -45,9 +45,8 @@ fn connection(link: &Link) -> Result<mqtt::Broker, AgentError> {
 
 fn credentials(login: Option<&Login>) -> Result<Option<Credentials>, AgentError> {
     let Some(login) = login else { return Ok(None) };
-    let path = || login.password_file.as_ref().map(|path| path.display().to_string());
     let password = login
         .password()
-        .map_err(|source| AgentError::Password { path: path().unwrap_or_default(), source })?;
+        .map_err(|source| AgentError::Password { user: login.user.clone(), source })?;
     Ok(Some(Credentials { user: login.user.clone(), password: password.unwrap_or_default() }))
 }

@@ -187,8 +187,9 @@ fn upstream(review: &mut Review<'_>, raw: raw::Upstream, gateway: &str) -> Upstr
 
 fn host(review: &mut Review<'_>, table: &KeyPath, given: Option<String>) -> String {
     let host = given.unwrap_or_else(|| "localhost".to_owned());
-    if host.is_empty() || host.contains(|c: char| c == '/' || c.is_whitespace()) {
-        let message = "expected a host name or an address, without scheme: \"mqtt.example.org\"";
+    if host.is_empty() || host.contains(|c: char| "/@".contains(c) || c.is_whitespace()) {
+        let message = "expected a host name or an address, without scheme and login: \
+                       \"mqtt.example.org\"; a login is `user` and `password-file`";
         review.refuse(&table.key("host"), message);
     }
     host

@@ -5,7 +5,7 @@
 
 use super::explain::explain;
 use super::finding::{ConfigErrors, Finding, KeyPath, Origin, Segment};
-use super::{raw, text::Text};
+use super::{raw, secret, text::Text};
 
 use config::FileFormat;
 use serde_json::Value as Json;
@@ -15,11 +15,17 @@ use std::path::{Path, PathBuf};
 /// What the names of environment variables begin with; `__` separates the keys, `_` stands for `-`.
 pub const ENVIRONMENT_PREFIX: &str = "TIDEGATE_";
 
+/// The variable that names the configuration file where the command line names none.
+pub const FILE_VARIABLE: &str = "TIDEGATE_CONFIG";
+
 /// Variables that begin with the prefix but belong to the command line, or to tests (`phase`).
-const NOT_CONFIGURATION: [&str; 3] = ["TIDEGATE_CONFIG", "TIDEGATE_LOG", "TIDEGATE_HOLD_AT"];
+const NOT_CONFIGURATION: [&str; 3] = [FILE_VARIABLE, "TIDEGATE_LOG", "TIDEGATE_HOLD_AT"];
 
 /// More mistakes than anybody reads at once.
 const MOST_FINDINGS: usize = 100;
+
+/// A value longer than this is shown shortened, in characters.
+const LONGEST_SHOWN: usize = 60;
 
 /// The layers of a configuration.
 #[derive(Clone, Debug, Default)]
@@ -70,8 +76,9 @@ impl Layers {
 
     /// The layers as one, in its types; or every mistake of shape.
     pub(super) fn merged(&self) -> Result<raw::File, ConfigErrors> {
-        let mut tree = self.tree()?;
-        let mut findings = Vec::new();
+        let (mut tree, endless) = self.tree()?;
+        let message = "expected a finite value; `nan` and `inf` are none";
+        let mut findings: Vec<_> = endless.iter().map(|path| self.finding(path, message)).collect();
         // serde stops at the first mistake. It is taken out of the tree and the rest is read again, until nothing is
         // wrong: so all are told at once.
         loop {
@@ -83,7 +90,11 @@ impl Layers {
             if self.retype(&mut tree, &path) {
                 continue;
             }
-            findings.push(self.finding(&path, explain(&error.inner().to_string())));
+            let message = match secret::remedy(&path) {
+                Some(remedy) => remedy.to_owned(),
+                None => explain(&error.inner().to_string()),
+            };
+            findings.push(self.finding(&path, message));
             if findings.len() >= MOST_FINDINGS || !remove(&mut tree, &path) {
                 ConfigErrors::unless_empty(std::mem::take(&mut findings))?;
             }
@@ -93,6 +104,7 @@ impl Layers {
     /// A finding about the value at `path`.
     pub(super) fn finding(&self, path: &KeyPath, message: impl Into<String>) -> Finding {
         let (origin, value) = self.locate(path);
+        let value = value.map(shortened);
         Finding { origin, key: path.to_string(), value, message: message.into() }
     }
 
@@ -103,16 +115,20 @@ impl Layers {
             || self.files.iter().any(|text| text.depth(path) == path.0.len())
     }
 
-    fn tree(&self) -> Result<Json, ConfigErrors> {
+    /// All layers as one, and where `nan` or `inf` stood, for which JSON has only `null`.
+    fn tree(&self) -> Result<(Json, Vec<KeyPath>), ConfigErrors> {
         let mut builder = config::Config::builder();
         for text in &self.files {
             builder = builder.add_source(config::File::from_str(text.raw(), FileFormat::Toml));
         }
-        let merged = builder
-            .add_source(self.environment())
-            .build()
-            .map_err(|error| self.finding(&KeyPath::default(), error.to_string()))?;
-        Ok(json(merged.cache))
+        let merged = builder.add_source(self.environment()).build().map_err(|error| {
+            // Only what it is: the lines after the first quote the text, and with it what may be a secret.
+            let error = error.to_string();
+            self.finding(&KeyPath::default(), error.lines().next().unwrap_or_default())
+        })?;
+        let mut endless = Vec::new();
+        let tree = json(merged.cache, &KeyPath::default(), &mut endless);
+        Ok((tree, endless))
     }
 
     fn environment(&self) -> config::Environment {
@@ -141,13 +157,14 @@ impl Layers {
     fn locate(&self, path: &KeyPath) -> (Origin, Option<String>) {
         let mut variables = self.variables.iter();
         if let Some(variable) = variables.find(|variable| variable.key.holds(path)) {
-            return (
-                Origin::Environment(variable.name.clone()),
-                Some(format!("{:?}", variable.value)),
-            );
+            let value = secret::shown(path, format!("{:?}", variable.value));
+            return (Origin::Environment(variable.name.clone()), Some(value));
         }
         match self.file_of(path) {
-            Some(text) => text.locate(path),
+            Some(text) => {
+                let (origin, value) = text.locate(path);
+                (origin, value.map(|value| secret::shown(path, value)))
+            }
             None => (self.whole(path), None),
         }
     }
@@ -170,6 +187,13 @@ impl Layers {
             (None, Some(text)) => Origin::File(text.name().to_owned()),
             (None, None) => Origin::Nowhere,
         }
+    }
+}
+
+fn shortened(value: String) -> String {
+    match value.char_indices().nth(LONGEST_SHOWN) {
+        Some((end, _)) => format!("{}…", &value[..end]),
+        None => value,
     }
 }
 
@@ -197,6 +221,7 @@ fn variable(name: String, value: String) -> Result<Variable, Finding> {
             && chars.all(|c| c.is_ascii_alphanumeric() || c == '_')
     };
     let remedy = match (rest.split_once('_'), rest.contains("__")) {
+        _ if secret::remedy(&KeyPath::top(rest)).is_some() => secret::REMEDY.to_owned(),
         (Some((section, key)), false) => {
             format!("two underscores follow the section: {ENVIRONMENT_PREFIX}{section}__{key}")
         }
@@ -244,7 +269,8 @@ fn remove(tree: &mut Json, path: &KeyPath) -> bool {
     table.is_some_and(|table| table.remove(key).is_some())
 }
 
-fn json(value: config::Value) -> Json {
+/// The value at `path`; paths of numbers that are not finite are added to `endless`.
+fn json(value: config::Value, path: &KeyPath, endless: &mut Vec<KeyPath>) -> Json {
     use config::ValueKind as Kind;
     match value.kind {
         Kind::Nil => Json::Null,
@@ -253,9 +279,21 @@ fn json(value: config::Value) -> Json {
         Kind::U64(number) => number.into(),
         Kind::I128(number) => number.to_string().into(),
         Kind::U128(number) => number.to_string().into(),
-        Kind::Float(number) => number.into(),
+        Kind::Float(number) => {
+            endless.extend((!number.is_finite()).then(|| path.clone()));
+            number.into()
+        }
         Kind::String(text) => text.into(),
-        Kind::Table(table) => table.into_iter().map(|(key, value)| (key, json(value))).collect(),
-        Kind::Array(array) => array.into_iter().map(json).collect(),
+        Kind::Table(table) => {
+            let inside = table.into_iter().map(|(key, value)| {
+                let value = json(value, &path.key(&key), endless);
+                (key, value)
+            });
+            inside.collect()
+        }
+        Kind::Array(array) => {
+            let inside = array.into_iter().enumerate();
+            inside.map(|(at, value)| json(value, &path.index(at), endless)).collect()
+        }
     }
 }

@@ -14,6 +14,7 @@ mod finding;
 mod layers;
 mod policy;
 mod raw;
+mod secret;
 mod settings;
 mod sources;
 mod text;
@@ -21,7 +22,7 @@ mod values;
 mod warnings;
 
 pub use finding::{ConfigErrors, Finding, Origin};
-pub use layers::ENVIRONMENT_PREFIX;
+pub use layers::{ENVIRONMENT_PREFIX, FILE_VARIABLE};
 
 use crate::engine::settings::{ClockRules, Limits, Policies, Scope};
 use crate::ids::RegionId;

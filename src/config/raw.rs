@@ -182,8 +182,8 @@ policy_table! {
         name: String,
         subscribe: Vec<String>,
         topic: String,
-        #[serde(alias = "key")]
         device: Place,
+        key: Place,
         region: Place,
         time: Time,
         heartbeat: Condition,

@@ -55,7 +55,7 @@ impl Config {
 
     fn unreadable(&self, table: &str, login: Option<&Login>) -> Option<Finding> {
         let error = login?.password().err()?;
-        let message = format!("cannot be read: {error}");
+        let message = format!("the file that holds the password cannot be read: {error}");
         Some(self.layers.finding(&KeyPath::top(table).key("password-file"), message))
     }
 }

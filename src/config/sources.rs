@@ -138,6 +138,7 @@ fn refuse_profile(
             path.key("subscribe").index(at.unwrap_or(0))
         }
         ("time" | "heartbeat" | "idle" | "ignore", _) => path.key(field).key("from"),
+        ("device", _) if raw.key.is_some() => path.key("key"),
         ("", _) => path.clone(),
         (field, _) => path.key(field),
     };
@@ -307,7 +308,11 @@ fn topic<'a>(review: &mut Review<'_>, path: &KeyPath, raw: &'a raw::Source) -> O
 }
 
 fn device(review: &mut Review<'_>, path: &KeyPath, raw: &raw::Source) -> Option<Reference> {
-    if let Some(place) = &raw.device {
+    if raw.device.is_some() && raw.key.is_some() {
+        let message = "another word for `device`, which is here too; write one of them";
+        review.refuse(&path.key("key"), message);
+    }
+    if let Some(place) = raw.device.as_ref().or(raw.key.as_ref()) {
         return Some(place.0.clone());
     }
     let named = raw.topic.as_deref().is_some_and(|topic| names(topic, "device"));

@@ -5,9 +5,6 @@ use super::finding::{Finding, KeyPath, Origin, Segment};
 use std::ops::Range;
 use toml_edit::{Document, Item, TableLike, Value};
 
-/// A value longer than this is shown shortened, in characters.
-const LONGEST_SHOWN: usize = 60;
-
 /// One TOML file.
 #[derive(Clone, Debug)]
 pub(super) struct Text {
@@ -78,9 +75,7 @@ impl Text {
             Node::Value(value) => value.span()?,
             Node::Table(_) => return None,
         };
-        let text = self.raw().get(span)?.split_whitespace().collect::<Vec<_>>().join(" ");
-        let short: String = text.chars().take(LONGEST_SHOWN).collect();
-        Some(if short.len() < text.len() { format!("{short}…") } else { short })
+        Some(self.raw().get(span)?.split_whitespace().collect::<Vec<_>>().join(" "))
     }
 }
 

@@ -1,5 +1,6 @@
 //! Values as people write them: durations, sizes, dates, whole numbers, references.
 
+use super::explain::suggest;
 use crate::time::{DeviceTime, Span};
 use crate::wire::pointer;
 use crate::wire::profile::{Reference, ReferenceError, TimeFormat};
@@ -9,6 +10,9 @@ use std::fmt;
 
 /// Longer than anything that makes sense here, and far from overflowing: 10 years.
 const LONGEST: Span = Span::from_hours(10 * 365 * 24);
+
+/// A day in milliseconds.
+const DAY: i64 = 86_400_000;
 
 /// A type that is written as a string.
 trait Written: Sized {
@@ -44,30 +48,77 @@ macro_rules! written {
 
 written!(Duration, Size, Date, Place, Format, Pointer);
 
-/// A duration: `"2m"`, `"1h 30m"`, `"500ms"`.
+/// A duration: `"2m"`, `"1h 30m"`, `"500ms"`, `"30 days"`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Duration(pub Span);
 
 impl Written for Duration {
-    const EXPECTED: &'static str = "a duration such as \"30s\", \"2m\" or \"1h 30m\"";
+    const EXPECTED: &'static str = "a duration such as \"30s\", \"2m\", \"1h 30m\" or \"7d\"";
 
     fn read(text: &str) -> Result<Self, String> {
-        if text.contains(['M', 'y']) || text.contains("month") {
+        let expected = || format!("expected {}", Self::EXPECTED);
+        let (mut rest, mut total, mut last) = (text.trim(), 0_i64, i64::MAX);
+        if rest.is_empty() {
+            return Err(expected());
+        }
+        while !rest.is_empty() {
+            let (number, unit, tail) = part(rest).ok_or_else(expected)?;
+            let millis = if unit.is_empty() { Err(unitless(tail)) } else { unit_of(unit) }?;
+            if millis >= last {
+                return Err("write each unit once, the largest first: \"1h 30m\"".to_owned());
+            }
+            let sum = number.parse().ok().and_then(|number: i64| number.checked_mul(millis));
+            let sum = sum.and_then(|span| span.checked_add(total));
+            let within = sum.filter(|total| *total <= LONGEST.0);
+            total = within.ok_or("longer than ten years")?;
+            (rest, last) = (tail, millis);
+        }
+        Ok(Self(Span(total)))
+    }
+}
+
+/// Number, unit and what follows; `None` where no number is.
+fn part(text: &str) -> Option<(&str, &str, &str)> {
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, rest) = text.split_at(digits);
+    let rest = rest.trim_start();
+    let letters = rest.find(|c: char| !c.is_alphabetic()).unwrap_or(rest.len());
+    let (unit, rest) = rest.split_at(letters);
+    (!number.is_empty()).then(|| (number, unit, rest.trim_start()))
+}
+
+fn unitless(tail: &str) -> String {
+    match tail.chars().next() {
+        Some('.' | ',') => "a fraction; write whole numbers: \"1h 30m\", \"1500ms\"".to_owned(),
+        _ => "a number without a unit; write \"0s\", \"90s\", \"2m\", \"1h\" or \"7d\"".to_owned(),
+    }
+}
+
+/// A unit in milliseconds, or what to write instead.
+fn unit_of(unit: &str) -> Result<i64, String> {
+    Ok(match unit {
+        "ms" | "millisecond" | "milliseconds" => 1,
+        "s" | "sec" | "secs" | "second" | "seconds" => 1_000,
+        "m" | "min" | "mins" | "minute" | "minutes" => 60_000,
+        "h" | "hour" | "hours" => 3_600_000,
+        "d" | "day" | "days" => DAY,
+        "w" | "week" | "weeks" => 7 * DAY,
+        "M" | "mo" | "mon" | "month" | "months" | "y" | "yr" | "year" | "years" => {
             return Err("months and years have no fixed length; write minutes as `m`, longer \
                         spans in days: \"30d\""
                 .to_owned());
         }
-        let duration =
-            humantime::parse_duration(text).map_err(|_| format!("expected {}", Self::EXPECTED))?;
-        if duration.subsec_nanos() % 1_000_000 != 0 {
+        "us" | "µs" | "μs" | "ns" => {
             return Err("finer than a millisecond; write whole milliseconds: \"5ms\"".to_owned());
         }
-        let millis = i64::try_from(duration.as_millis()).unwrap_or(i64::MAX);
-        if millis > LONGEST.0 {
-            return Err("longer than ten years".to_owned());
+        _ => {
+            let units = ["ms", "s", "m", "min", "h", "d", "day", "days"];
+            let known = units.iter().find(|known| known.eq_ignore_ascii_case(unit));
+            let remedy = known
+                .map_or_else(|| suggest(unit, &units), |known| format!("did you mean `{known}`?"));
+            return Err(format!("unknown unit `{unit}`; {remedy}"));
         }
-        Ok(Self(Span(millis)))
-    }
+    })
 }
 
 /// A size in bytes: `"64 MiB"`, `"256 KiB"`.
@@ -233,8 +284,34 @@ impl<'de> Deserialize<'de> for Scalars {
     }
 }
 
-/// A span as people write it: `1h 30m`.
+/// A span as operators write it, `1h 30m` or `30d`; [`Duration`] reads it back.
 pub(super) fn spoken(span: Span) -> String {
-    let millis = u64::try_from(span.0).unwrap_or(0);
-    humantime::format_duration(std::time::Duration::from_millis(millis)).to_string()
+    let mut rest = span.0.max(0);
+    let mut parts = Vec::new();
+    for (millis, unit) in [(DAY, "d"), (3_600_000, "h"), (60_000, "m"), (1_000, "s"), (1, "ms")] {
+        if rest >= millis {
+            parts.push(format!("{}{unit}", rest / millis));
+        }
+        rest %= millis;
+    }
+    if parts.is_empty() { "0s".to_owned() } else { parts.join(" ") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_spoken_is_read_back() {
+        for (millis, text) in [
+            (0, "0s"),
+            (1, "1ms"),
+            (90_000, "1m 30s"),
+            (30 * DAY, "30d"),
+            (DAY + 3_600_001, "1d 1h 1ms"),
+        ] {
+            assert_eq!(spoken(Span(millis)), text);
+            assert_eq!(Duration::read(text), Ok(Duration(Span(millis))));
+        }
+    }
 }

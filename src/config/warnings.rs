@@ -6,6 +6,11 @@ use super::values::spoken;
 use super::{Config, sources::Source};
 use crate::engine::settings::{Policy, PolicyPatch};
 use crate::time::Span;
+use crate::wire::topic::Template;
+
+/// What becomes of records that are older than the past limit, and what to do about it.
+const QUARANTINED: &str =
+    "older records are quarantined before they could correct anything; set past-limit to at least";
 
 impl Config {
     /// What practice advises against, in the order of the sections; each with the reason.
@@ -13,9 +18,11 @@ impl Config {
         let mut all: Vec<Finding> = self.connections().collect();
         if !self.flink {
             all.extend(self.parameters());
+            all.extend(self.quarantined_by_region());
             all.extend(self.alike_regions());
         }
         all.extend(self.unused_windows());
+        all.extend(self.unread_sources());
         let sources = self.engine.sources.sources.iter().enumerate();
         all.extend(sources.flat_map(|(at, source)| self.source(at, source)));
         all
@@ -63,13 +70,50 @@ impl Config {
             ("lateness", patch.lateness.and_then(lateness)),
             ("idle-timeout", patch.idle_timeout.and_then(idle_timeout)),
             ("allowed-lateness", patch.allowed_lateness.and_then(allowed_lateness)),
-            ("past-limit", patch.past_limit.and_then(|limit| past_limit(limit, policy))),
             ("interval", patch.interval.and_then(|interval| interval_of(interval, policy))),
         ];
+        let advice = advice.into_iter();
         advice
-            .into_iter()
             .filter_map(|(key, message)| Some(self.warn(&path.key(key), message?)))
+            .chain(self.quarantined(path, patch, policy))
             .collect()
+    }
+
+    /// What is allowed to come so late is too old by then.
+    fn quarantined(&self, path: &KeyPath, patch: PolicyPatch, policy: Policy) -> Option<Finding> {
+        let named = patch.allowed_lateness.is_some() || patch.past_limit.is_some();
+        if !named || policy.allowed_lateness <= policy.past_limit {
+            return None;
+        }
+        let limit = path.key("past-limit");
+        if self.layers.has(&limit) {
+            let allowed = spoken(policy.allowed_lateness);
+            let message =
+                format!("shorter than allowed-lateness ({allowed}): {QUARANTINED} that long");
+            return Some(self.warn(&limit, message));
+        }
+        let most = spoken(policy.past_limit);
+        let message = format!("longer than past-limit ({most}): {QUARANTINED} as long as this");
+        Some(self.warn(&path.key("allowed-lateness"), message))
+    }
+
+    /// The same, where a source allows what a region of its devices does not take.
+    fn quarantined_by_region(&self) -> Vec<Finding> {
+        let policies = &self.engine.policies;
+        let sources = policies.sources.iter().enumerate();
+        let stricter = sources.filter_map(|(at, (_, source))| {
+            let allowed = source.allowed_lateness.filter(|_| source.past_limit.is_none())?;
+            let limits = policies.regions.iter();
+            let mut limits = limits.filter_map(|(region, patch)| Some((region, patch.past_limit?)));
+            let (region, limit) = limits.find(|(_, limit)| *limit < allowed)?;
+            let limit = spoken(limit);
+            let message = format!(
+                "longer than past-limit ({limit}) of region \"{region}\": {QUARANTINED} as long as this"
+            );
+            let path = KeyPath::top("source").index(at).key("allowed-lateness");
+            Some(self.warn(&path, message))
+        });
+        stricter.collect()
     }
 
     fn alike_regions(&self) -> Option<Finding> {
@@ -93,6 +137,25 @@ impl Config {
                 self.warn(&path, "no source names this window, as `window` or in `rollups`")
             })
         })
+    }
+
+    /// The first source whose topic a message has reads it, and no other.
+    fn unread_sources(&self) -> Vec<Finding> {
+        let sources = self.engine.sources.sources.iter();
+        let templates: Vec<Template> =
+            sources.filter_map(|source| source.spec.topic.parse().ok()).collect();
+        let topic = |at| KeyPath::top("source").index(at).key("topic");
+        let unread = templates.iter().enumerate().filter_map(|(at, template)| {
+            let first = templates[..at].iter().position(|earlier| earlier.covers(template))?;
+            let origin = self.warn(&topic(first), "").origin;
+            let message = format!(
+                "never read: `{}` at {origin} takes all of these messages first; put the narrower \
+                 topic before the wider one, or make one source of both",
+                templates[first]
+            );
+            Some(self.warn(&topic(at), message))
+        });
+        unread.collect()
     }
 
     fn source(&self, at: usize, source: &Source) -> impl Iterator<Item = Finding> {
@@ -157,13 +220,6 @@ fn allowed_lateness(span: Span) -> Option<String> {
     (span == Span::ZERO).then(|| {
         "late records correct no result, they only go to the side output; two hours cost little"
             .to_owned()
-    })
-}
-
-fn past_limit(span: Span, policy: Policy) -> Option<String> {
-    (span < policy.allowed_lateness).then(|| {
-        let allowed = spoken(policy.allowed_lateness);
-        format!("shorter than allowed-lateness ({allowed}): such records are quarantined instead")
     })
 }
 

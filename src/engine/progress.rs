@@ -96,7 +96,7 @@ impl Engine {
         if follows {
             device.activity = Activity::Following;
             changed = true;
-            back = region.follow(device.member, device.policy.lateness, cx.stamp);
+            back = region.follow(device.member, device.policy.follows_by(), cx.stamp);
         }
         let w = device.watermark(cx.stamp);
         if device.activity == Activity::Following && w >= device.next {
@@ -155,8 +155,8 @@ impl Engine {
         device.activity = Activity::Active;
         if followed {
             device.generator.raise(w);
-            region.unfollow(device.policy.lateness);
-            region.advance(device.member, w);
+            region.unfollow(device.policy.follows_by());
+            region.advance(device.member, device.policy.max_hold, w);
         }
         self.watch(index);
         self.mark(index);
@@ -193,12 +193,12 @@ impl Engine {
         }
         if device.activity == Activity::Following {
             device.activity = Activity::Idle;
-            region.unfollow(device.policy.lateness);
+            region.unfollow(device.policy.follows_by());
         }
         if to >= device.next {
             device.settle(&cx, to, Trigger { cause, watermark: Some(to) }, region, out);
         }
-        region.advance(device.member, to);
+        region.advance(device.member, device.policy.max_hold, to);
         if device.activity == Activity::Idle {
             self.follow_clock(index, out);
         }

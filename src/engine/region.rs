@@ -1,8 +1,8 @@
 //! A region: the minimum over its devices, and the roll-ups that this minimum closes (SPEC 3.2).
 //!
 //! Three kinds of members are kept apart, so that a message or a tick costs the same in a fleet of ten and of ten
-//! thousand: those with a watermark of their own (in a tree of minima), those that are idle and follow the clock
-//! (counted by lateness: they all stand at `L − D − 1`), and those held out for lagging more than `max-hold`.
+//! thousand: those with a watermark of their own (in trees of minima), those that are idle and follow the clock
+//! (counted by lateness: they all stand at `L − D − 1`), and those held out for lagging more than their `max-hold`.
 
 use std::collections::BTreeMap;
 
@@ -41,15 +41,16 @@ pub struct Region {
     pub dirty: bool,
     /// The next watermark at which a roll-up fires or becomes final.
     next: EventTime,
-    own: Minimum,
+    /// Watermarks by `max-hold`, which most regions have one of.
+    own: BTreeMap<Span, Minimum>,
     held: Minimum,
-    /// Held out until they moved, and not looked at since.
-    returning: Vec<usize>,
-    followers: BTreeMap<Span, u32>,
+    /// Held out until they moved, and not looked at since; with their `max-hold`.
+    returning: Vec<(usize, Span)>,
+    /// How many, by lateness and `max-hold`.
+    followers: BTreeMap<(Span, Span), u32>,
     /// Stamp at which a member last began to follow the clock.
     pub joined_clock_at: ArrivalTime,
     highest: EventTime,
-    max_hold: Span,
     idle_timeout: Span,
     /// Longest allowed lateness of its devices.
     allowed_lateness: Span,
@@ -86,13 +87,12 @@ impl Region {
             watched: false,
             dirty: true,
             next: EventTime::MAX,
-            own: Minimum::default(),
+            own: BTreeMap::new(),
             held: Minimum::default(),
             returning: Vec::new(),
             followers: BTreeMap::new(),
             joined_clock_at: ArrivalTime::MIN,
             highest: EventTime::MIN,
-            max_hold: policy.max_hold,
             idle_timeout: policy.idle_timeout,
             allowed_lateness: Span::ZERO,
             watermark: EventTime::MIN,
@@ -127,54 +127,62 @@ impl Region {
 
     /// A member's watermark is now `to`. Whom it leaves behind is for [`Self::hold_out`] to say, once all that a message
     /// moves have moved.
-    pub fn advance(&mut self, member: usize, to: EventTime) {
+    pub fn advance(&mut self, member: usize, max_hold: Span, to: EventTime) {
         self.highest = self.highest.max(to);
         if self.held.value(member) != EventTime::MAX {
             self.held.set(member, EventTime::MAX);
-            self.returning.push(member);
+            self.returning.push((member, max_hold));
         }
-        self.own.set(member, to);
+        self.own.entry(max_hold).or_default().set(member, to);
     }
 
-    /// Leaves out whoever lags more than `max-hold` behind the highest, and takes back who no longer does. Says who
+    /// Leaves out whoever lags more than its `max-hold` behind the highest, and takes back who no longer does. Says who
     /// crossed it, which is nobody most of the time.
     pub fn hold_out(&mut self, stamp: ArrivalTime) -> Vec<HoldChange> {
         let mut changes = Vec::new();
         let highest = self.highest(stamp);
-        while let Some(member) = self.own.least_slot()
-            && highest - self.own.least() > self.max_hold
-        {
-            let watermark = self.own.value(member);
-            self.own.set(member, EventTime::MAX);
-            self.held.set(member, watermark);
-            match self.returning.iter().position(|returning| *returning == member) {
-                Some(at) => drop(self.returning.remove(at)),
-                None => changes.push(HoldChange { member, out: true, watermark }),
+        for (max_hold, own) in &mut self.own {
+            while let Some(member) = own.least_slot()
+                && highest - own.least() > *max_hold
+            {
+                let watermark = own.value(member);
+                own.set(member, EventTime::MAX);
+                self.held.set(member, watermark);
+                match self.returning.iter().position(|(returning, _)| *returning == member) {
+                    Some(at) => drop(self.returning.remove(at)),
+                    None => changes.push(HoldChange { member, out: true, watermark }),
+                }
             }
         }
-        for member in self.returning.drain(..) {
-            let watermark = self.own.value(member);
+        for (member, max_hold) in self.returning.drain(..) {
+            let watermark = self.own[&max_hold].value(member);
             changes.push(HoldChange { member, out: false, watermark });
         }
         changes
     }
 
+    /// The watermark of the slowest of those that have one of their own and are not held out.
+    fn least_own(&self) -> EventTime {
+        self.own.values().map(Minimum::least).min().unwrap_or(EventTime::MAX)
+    }
+
     /// The highest watermark of a member, those that follow the clock included.
     fn highest(&self, stamp: ArrivalTime) -> EventTime {
         let fastest = self.followers.keys().next();
-        fastest
-            .map_or(self.highest, |lateness| self.highest.max(bounded(stamp.stamped(), *lateness)))
+        fastest.map_or(self.highest, |(lateness, _)| {
+            self.highest.max(bounded(stamp.stamped(), *lateness))
+        })
     }
 
-    /// An idle member follows the clock from now on; one that was left out is back with that.
+    /// An idle member follows the clock from now on, with its lateness and `max-hold`; one that was left out is back with that.
     pub fn follow(
         &mut self,
         member: usize,
-        lateness: Span,
+        (lateness, max_hold): (Span, Span),
         stamp: ArrivalTime,
     ) -> Option<HoldChange> {
-        self.own.set(member, EventTime::MAX);
-        *self.followers.entry(lateness).or_default() += 1;
+        self.own.entry(max_hold).or_default().set(member, EventTime::MAX);
+        *self.followers.entry((lateness, max_hold)).or_default() += 1;
         let watermark = bounded(stamp.stamped(), lateness);
         let was_held = self.held.value(member) != EventTime::MAX;
         self.held.set(member, EventTime::MAX);
@@ -187,23 +195,24 @@ impl Region {
     }
 
     /// A member that followed the clock is heard again; [`Self::advance`] says where it stands.
-    pub fn unfollow(&mut self, lateness: Span) {
-        let count = self.followers.get_mut(&lateness).expect("it followed with this lateness");
+    pub fn unfollow(&mut self, (lateness, max_hold): (Span, Span)) {
+        let key = (lateness, max_hold);
+        let count = self.followers.get_mut(&key).expect("it followed with these");
         *count -= 1;
         if *count == 0 {
-            self.followers.remove(&lateness);
+            self.followers.remove(&key);
         }
     }
 
     /// Brings the watermarks up to date; tells whether any moved. `stamp` is the listened stamp.
     pub fn progress(&mut self, stamp: ArrivalTime) -> bool {
-        let (own, highest) = (self.own.least(), self.highest(stamp));
+        let (own, highest) = (self.least_own(), self.highest(stamp));
         let mut least = own;
         let mut complete = own.min(self.held.least());
-        for lateness in self.followers.keys().rev() {
+        for (lateness, max_hold) in self.followers.keys().rev() {
             let follower = bounded(stamp.stamped(), *lateness);
             complete = complete.min(follower);
-            if highest - follower <= self.max_hold {
+            if highest - follower <= *max_hold {
                 least = least.min(follower);
             }
         }
@@ -292,17 +301,16 @@ impl Region {
     /// When the clock alone brings the next thing to do: a roll-up closes, a revision is due, or those that follow it
     /// leave a member behind.
     pub fn next_on_clock(&self, stamp: ArrivalTime) -> Option<ArrivalTime> {
-        let slowest = self.followers.keys().next_back();
-        let reaches = |w: EventTime, lateness: &Span| ArrivalTime((w + *lateness + Span(1)).0);
+        let reaches = |w: EventTime, lateness: Span| ArrivalTime((w + lateness + Span(1)).0);
         // Not only the next of them: that one may wait for a member that lags.
+        let slowest = self.followers.keys().next_back().into_iter();
         let closes =
-            slowest.into_iter().flat_map(|slowest| self.targets().map(|w| reaches(w, slowest)));
-        let leaves = self
-            .followers
-            .keys()
-            .next()
-            .filter(|_| self.own.least() != EventTime::MAX)
-            .map(|fastest| reaches(self.own.least() + self.max_hold + Span(1), fastest));
+            slowest.flat_map(|(lateness, _)| self.targets().map(|w| reaches(w, *lateness)));
+        let fastest = self.followers.keys().next().into_iter();
+        let leaves = fastest.flat_map(|(lateness, _)| {
+            let waiting = self.own.iter().filter(|(_, own)| own.least() != EventTime::MAX);
+            waiting.map(|(max_hold, own)| reaches(own.least() + *max_hold + Span(1), *lateness))
+        });
         let by_watermark = closes.chain(leaves).filter(|at| *at > stamp);
         let revises = self.panes.values().filter_map(|pane| pane.emission.due());
         by_watermark.chain(revises).filter(|at| *at != ArrivalTime::MAX).min()
@@ -370,9 +378,10 @@ impl RegionSamples {
 mod tests {
     use super::*;
 
+    const HOLD: Span = Span(100);
+
     fn region(members: usize) -> Region {
-        let policy = Policy { max_hold: Span(100), ..Policy::default() };
-        let mut region = Region::new("north".into(), &policy);
+        let mut region = Region::new("north".into(), &Policy::default());
         (0..members).for_each(|device| {
             region.join(device, Span(10));
         });
@@ -387,70 +396,100 @@ mod tests {
     #[test]
     fn the_slowest_of_those_that_have_spoken_decides() {
         let mut region = region(3);
-        region.advance(0, EventTime(50));
+        region.advance(0, HOLD, EventTime(50));
         assert_eq!(watermark(&mut region, 0), 50);
-        region.advance(1, EventTime(20));
+        region.advance(1, HOLD, EventTime(20));
         assert_eq!(watermark(&mut region, 0), 50, "the published watermark does not go back");
-        region.advance(0, EventTime(90));
-        region.advance(1, EventTime(80));
+        region.advance(0, HOLD, EventTime(90));
+        region.advance(1, HOLD, EventTime(80));
         assert_eq!(watermark(&mut region, 0), 80);
     }
 
     #[test]
     fn a_lag_of_exactly_max_hold_holds_and_one_more_is_left_out() {
         let mut region = region(2);
-        region.advance(0, EventTime(0));
-        region.advance(1, EventTime(100));
+        region.advance(0, HOLD, EventTime(0));
+        region.advance(1, HOLD, EventTime(100));
         assert!(region.hold_out(ArrivalTime(0)).is_empty());
         assert_eq!(watermark(&mut region, 0), 0);
         let out = HoldChange { member: 0, out: true, watermark: EventTime(0) };
-        region.advance(1, EventTime(101));
+        region.advance(1, HOLD, EventTime(101));
         assert_eq!(region.hold_out(ArrivalTime(0)), [out]);
         assert_eq!(watermark(&mut region, 0), 101);
         assert_eq!(region.complete(), EventTime(0), "a roll-up is kept for it");
         let back = HoldChange { member: 0, out: false, watermark: EventTime(1) };
-        region.advance(0, EventTime(1));
+        region.advance(0, HOLD, EventTime(1));
         assert_eq!(region.hold_out(ArrivalTime(0)), [back]);
         assert_eq!(watermark(&mut region, 0), 101);
     }
 
     #[test]
+    fn a_member_is_left_out_by_its_own_max_hold() {
+        let patient = Span(500);
+        let mut region = region(3);
+        region.advance(0, patient, EventTime(10));
+        region.advance(1, HOLD, EventTime(0));
+        region.advance(2, HOLD, EventTime(200));
+        let out = HoldChange { member: 1, out: true, watermark: EventTime(0) };
+        assert_eq!(region.hold_out(ArrivalTime(0)), [out]);
+        assert_eq!(watermark(&mut region, 0), 10, "the patient one still holds");
+        region.follow(2, (Span(10), HOLD), ArrivalTime(211));
+        let leaves = region.next_on_clock(ArrivalTime(211));
+        assert_eq!(leaves, Some(ArrivalTime(10 + 500 + 1 + 10 + 1)));
+        let out = HoldChange { member: 0, out: true, watermark: EventTime(10) };
+        assert_eq!(region.hold_out(ArrivalTime(521)), []);
+        assert_eq!(region.hold_out(ArrivalTime(522)), [out]);
+    }
+
+    #[test]
+    fn a_follower_holds_within_its_own_max_hold() {
+        let mut region = region(2);
+        region.advance(0, HOLD, EventTime(1_000));
+        region.advance(1, Span(500), EventTime(500));
+        region.follow(1, (Span(10), Span(500)), ArrivalTime(700));
+        assert_eq!(watermark(&mut region, 700), 689);
+        region.unfollow((Span(10), Span(500)));
+        region.follow(1, (Span(10), HOLD), ArrivalTime(701));
+        assert_eq!(watermark(&mut region, 701), 1_000);
+    }
+
+    #[test]
     fn members_that_move_together_leave_nobody_behind() {
         let mut region = region(3);
-        (0..3).for_each(|member| region.advance(member, EventTime(0)));
-        (0..2).for_each(|member| region.advance(member, EventTime(500)));
+        (0..3).for_each(|member| region.advance(member, HOLD, EventTime(0)));
+        (0..2).for_each(|member| region.advance(member, HOLD, EventTime(500)));
         let out = HoldChange { member: 2, out: true, watermark: EventTime(0) };
         assert_eq!(region.hold_out(ArrivalTime(0)), [out]);
-        region.advance(2, EventTime(50));
+        region.advance(2, HOLD, EventTime(50));
         assert_eq!(region.hold_out(ArrivalTime(0)), [], "it moved and is still out");
     }
 
     #[test]
     fn idle_members_follow_the_clock_with_their_lateness() {
         let mut region = region(2);
-        region.advance(0, EventTime(500));
-        region.advance(1, EventTime(500));
-        region.follow(0, Span(10), ArrivalTime(0));
-        region.follow(1, Span(20), ArrivalTime(0));
+        region.advance(0, HOLD, EventTime(500));
+        region.advance(1, HOLD, EventTime(500));
+        region.follow(0, (Span(10), HOLD), ArrivalTime(0));
+        region.follow(1, (Span(20), HOLD), ArrivalTime(0));
         assert_eq!(watermark(&mut region, 600), 579);
-        region.unfollow(Span(20));
-        region.advance(1, EventTime(579));
+        region.unfollow((Span(20), HOLD));
+        region.advance(1, HOLD, EventTime(579));
         assert_eq!(watermark(&mut region, 620), 579);
     }
 
     #[test]
     fn a_member_that_the_followers_leave_behind_is_left_out() {
         let mut region = region(2);
-        region.advance(0, EventTime(500));
-        region.advance(1, EventTime(500));
-        region.follow(0, Span(10), ArrivalTime(520));
+        region.advance(0, HOLD, EventTime(500));
+        region.advance(1, HOLD, EventTime(500));
+        region.follow(0, (Span(10), HOLD), ArrivalTime(520));
         assert_eq!(region.next_on_clock(ArrivalTime(520)), Some(ArrivalTime(612)));
         assert_eq!(region.hold_out(ArrivalTime(611)), [], "it follows at 600, and 100 is max-hold");
         let out = HoldChange { member: 1, out: true, watermark: EventTime(500) };
         assert_eq!(region.hold_out(ArrivalTime(612)), [out]);
         assert_eq!(watermark(&mut region, 612), 601);
         let back = HoldChange { member: 1, out: false, watermark: EventTime(609) };
-        assert_eq!(region.follow(1, Span(10), ArrivalTime(620)), Some(back));
+        assert_eq!(region.follow(1, (Span(10), HOLD), ArrivalTime(620)), Some(back));
     }
 
     #[test]

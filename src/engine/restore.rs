@@ -181,7 +181,10 @@ impl Restorer {
         let Some((name, now)) = self.then.windows.get(window) else { return Ok(None) };
         let device = match self.devices.get(number) {
             Some(Some(device)) => *device,
-            Some(None) => return Err(RestoreError::Changed(name.clone())),
+            Some(None) => {
+                let gone = format!("a renamed or removed source ({name})");
+                return Err(RestoreError::Changed(gone));
+            }
             None => return Ok(None),
         };
         Ok(self.read_pane(device, *now, start, value))
@@ -271,14 +274,14 @@ impl Engine {
         device.find_next();
         let own = device.generator.watermark();
         if own != EventTime::MIN {
-            region.advance(device.member, own);
+            region.advance(device.member, device.policy.max_hold, own);
         }
         if device.activity != Activity::Active {
             // A retained reading may have put the device ahead of the clock again, in a record of the same age.
             device.activity = device.silent_activity(cx.stamp);
         }
         if device.activity == Activity::Following {
-            region.follow(device.member, device.policy.lateness, cx.stamp);
+            region.follow(device.member, device.policy.follows_by(), cx.stamp);
         }
         self.watch(index);
         self.look_again_at(index);

@@ -191,6 +191,13 @@ impl Default for Policy {
     }
 }
 
+impl Policy {
+    /// How an idle device follows the clock: its lateness, and how far behind its region it may be.
+    pub(super) fn follows_by(&self) -> (Span, Span) {
+        (self.lateness, self.max_hold)
+    }
+}
+
 /// Some parameters of a [`Policy`]; what is `None` is left as it was.
 #[derive(Clone, Copy, Debug, PartialEq, Default)]
 #[allow(missing_docs, reason = "each overrides the parameter of that name in `Policy`")]

@@ -257,6 +257,20 @@ fn a_message_of_many_devices_moves_them_as_one() {
 }
 
 #[test]
+fn a_device_that_may_lag_further_holds_its_region_longer() {
+    let mut settings = settings();
+    let patch = PolicyPatch { max_hold: Some(Span::from_hours(2)), ..PolicyPatch::default() };
+    settings.policies.devices.push(("slow*".into(), patch));
+    let mut gateway = Gateway::new(settings);
+    let behind = ["slow", "e"].map(|device| heartbeat(device, NOON + 15 * MINUTE));
+    let items = [heartbeat("d", NOON + 90 * MINUTE), behind.join(",")];
+    gateway.send(NOON + 90 * MINUTE, &format!("[{}]", items.join(",")));
+    assert_eq!(gateway.alerts(), [AlertKind::HeldOut], "only that which may not");
+    let held = EventTime(NOON + 15 * MINUTE);
+    assert_eq!(gateway.engine.region_watermark("north"), Some(held));
+}
+
+#[test]
 fn silent_devices_leave_one_behind_that_lags() {
     let mut gateway = Gateway::new(settings());
     gateway.send(NOON, &heartbeat("a", NOON));

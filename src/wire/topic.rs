@@ -118,6 +118,30 @@ impl Template {
         Some(segments)
     }
 
+    /// Whether every topic of the form of `other` is of this form too.
+    pub fn covers(&self, other: &Self) -> bool {
+        let (least, needed) = (other.levels.len(), self.levels.len());
+        let Some(rest) = self.rest else {
+            return other.rest.is_none()
+                && least == needed
+                && self.levels.iter().zip(&other.levels).all(|(mine, level)| mine.takes(level));
+        };
+        // Levels before (and, from the end, after) the other's rest are what they are; further ones can be anything.
+        let before = other.rest.unwrap_or(least);
+        let after = other.rest.map_or(least, |rest| least - rest - 1);
+        let (front, back) = (&self.levels[..rest], &self.levels[rest + 1..]);
+        let fronts = other.levels[..before].iter().map(Some).chain(std::iter::repeat(None));
+        let backs = other.levels[least - after..].iter().rev().map(Some);
+        let backs = backs.chain(std::iter::repeat(None));
+        let takes = |(mine, level): (&Level, Option<&Level>)| match level {
+            Some(level) => mine.takes(level),
+            None => !matches!(mine, Level::Literal(_)),
+        };
+        least >= needed
+            && front.iter().zip(fronts).all(takes)
+            && back.iter().rev().zip(backs).all(takes)
+    }
+
     /// The narrowest MQTT filter that delivers every topic of this form: `{x}` becomes `+`, and a
     /// rest segment with all that follows it becomes `#`.
     pub fn filter(&self) -> String {
@@ -191,6 +215,14 @@ impl fmt::Display for Template {
 }
 
 impl Level {
+    /// Whether it takes whatever `other` takes.
+    fn takes(&self, other: &Self) -> bool {
+        match self {
+            Self::Literal(_) => self == other,
+            Self::One(_) | Self::Rest(_) => true,
+        }
+    }
+
     /// Keeps the text of a segment; `None` where a literal level differs.
     fn take<'t>(&self, text: &'t str, segments: &mut Segments<'t>) -> Option<()> {
         match self {
