@@ -298,20 +298,29 @@ impl Region {
         })
     }
 
-    /// When the clock alone brings the next thing to do: a roll-up closes, a revision is due, or those that follow it
-    /// leave a member behind.
+    /// When the clock alone brings the next thing to do: a roll-up closes, a revision is due, those that follow it leave
+    /// a member behind, or one of them is about to be back from there.
+    ///
+    /// # Invariants
+    /// Its watermark is the highest that its members ever gave, so whatever lowers that is met while it still stands:
+    /// else it would tell of a moment only when somebody happened to look.
     pub fn next_on_clock(&self, stamp: ArrivalTime) -> Option<ArrivalTime> {
         let reaches = |w: EventTime, lateness: Span| ArrivalTime((w + lateness + Span(1)).0);
-        // Not only the next of them: that one may wait for a member that lags.
-        let slowest = self.followers.keys().next_back().into_iter();
-        let closes =
-            slowest.flat_map(|(lateness, _)| self.targets().map(|w| reaches(w, *lateness)));
+        // Not only the slowest, which may be left out; not only the next: that one may wait for a member that lags.
+        let closes = self
+            .followers
+            .keys()
+            .flat_map(|(lateness, _)| self.targets().map(move |w| reaches(w, *lateness)));
+        let returns = self
+            .followers
+            .keys()
+            .map(|(lateness, max_hold)| reaches(self.highest - *max_hold - Span(1), *lateness));
         let fastest = self.followers.keys().next().into_iter();
         let leaves = fastest.flat_map(|(lateness, _)| {
             let waiting = self.own.iter().filter(|(_, own)| own.least() != EventTime::MAX);
             waiting.map(|(max_hold, own)| reaches(own.least() + *max_hold + Span(1), *lateness))
         });
-        let by_watermark = closes.chain(leaves).filter(|at| *at > stamp);
+        let by_watermark = closes.chain(leaves).chain(returns).filter(|at| *at > stamp);
         let revises = self.panes.values().filter_map(|pane| pane.emission.due());
         by_watermark.chain(revises).filter(|at| *at != ArrivalTime::MAX).min()
     }
@@ -490,6 +499,17 @@ mod tests {
         assert_eq!(watermark(&mut region, 612), 601);
         let back = HoldChange { member: 1, out: false, watermark: EventTime(609) };
         assert_eq!(region.follow(1, (Span(10), HOLD), ArrivalTime(620)), Some(back));
+    }
+
+    #[test]
+    fn a_follower_that_is_left_out_is_met_before_it_is_back() {
+        let mut region = region(2);
+        region.advance(0, HOLD, EventTime(0));
+        region.advance(1, HOLD, EventTime(500));
+        region.follow(0, (Span(10), HOLD), ArrivalTime(20));
+        assert_eq!(watermark(&mut region, 410), 500, "101 behind");
+        assert_eq!(region.next_on_clock(ArrivalTime(20)), Some(ArrivalTime(410)));
+        assert_eq!(region.next_on_clock(ArrivalTime(410)), Some(ArrivalTime(612)));
     }
 
     #[test]
