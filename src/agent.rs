@@ -8,9 +8,9 @@
 //! acknowledge what was never written.
 
 mod links;
+mod opening;
 
 use std::future::Future;
-use std::path::Path;
 use std::pin::pin;
 use std::time::Duration;
 
@@ -18,21 +18,21 @@ use tokio::time::{Instant, sleep_until};
 use tracing::{debug, error, info, trace, warn};
 
 use crate::clock::Clock;
-use crate::config::{Config, Mode};
+use crate::config::Config;
 use crate::egress::{Egress, EgressEvent, PublishError};
 use crate::engine::Engine;
 use crate::engine::effect::Effects;
 use crate::engine::input::{self, Input, Publish, Topic};
-use crate::engine::restore::{RestoreError, Restorer};
-use crate::ids::Generation;
+use crate::engine::restore::RestoreError;
 use crate::ingress::{AckToken, Ingress, IngressEvent, Received};
 use crate::phase::{Phase, reach};
-use crate::store::{Entry, OpenOptions, Opened, Outbox, SledStore, Store, StoreError, recovery};
+use crate::store::{Entry, Outbox, SledStore, Store, StoreError};
 use crate::time::{ClockQuality, Now};
 use crate::wire::encode::{Identity, encode};
 
 use self::links::egress_config;
 pub use self::links::ingress_config;
+use self::opening::{commit_now, open_store};
 
 /// Why the agent gave up. What can be waited for is not among it.
 #[derive(Debug, thiserror::Error)]
@@ -134,8 +134,7 @@ enum Wake {
 impl<'a> Session<'a> {
     fn open(config: &'a Config, clock: &'a Clock) -> Result<Self, AgentError> {
         let now = clock.now();
-        let mut store = open_store(&config.store.path, now)?;
-        let engine = restore(config, &store)?;
+        let (mut store, engine) = open_store(config, now)?;
         reach(Phase::Recovering);
         let outbox = Outbox::load(&store, config.store.outbox_quota)?;
         let identity =
@@ -379,43 +378,5 @@ async fn until(at: Option<Instant>) {
     match at {
         Some(at) => sleep_until(at).await,
         None => std::future::pending().await,
-    }
-}
-
-fn commit_now(
-    store: &mut SledStore,
-    engine: &mut Engine,
-    outbox: &mut Outbox,
-) -> Result<(), StoreError> {
-    let batch = outbox.drain_changes().with_state(engine.checkpoint());
-    if !batch.is_empty() {
-        outbox.committed(store.commit(&batch)?);
-    }
-    Ok(())
-}
-
-fn open_store(path: &Path, now: Now) -> Result<SledStore, StoreError> {
-    let options = OpenOptions { new_generation: Generation(fastrand::u64(..)), now: now.wall };
-    let Opened { store, recovered } = recovery::open(path, options)?;
-    if let Some(recovered) = recovered {
-        error!(?recovered, "the store was damaged");
-    }
-    Ok(store)
-}
-
-fn restore(config: &Config, store: &SledStore) -> Result<Engine, AgentError> {
-    let settings = config.settings(Mode::Run);
-    let mut restorer = Restorer::new(settings, store.generation(), store.created());
-    let mut wrong = None;
-    store.load_state(&mut |key, value| {
-        if wrong.is_none() {
-            wrong = restorer.take(key, value).err();
-        }
-    })?;
-    match wrong {
-        None => Ok(restorer.finish()),
-        Some(source) => {
-            Err(AgentError::Restore { path: config.store.path.display().to_string(), source })
-        }
     }
 }
