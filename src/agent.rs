@@ -14,7 +14,7 @@ use std::future::Future;
 use std::pin::pin;
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep_until, timeout_at};
 use tracing::{debug, error, info, trace, warn};
 
 use crate::clock::Clock;
@@ -65,10 +65,14 @@ const STORE_PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::fr
 /// memory in a burst of a large fleet: about 4 KB for each. A smaller fleet does not meet it.
 const MAX_CHANGES: usize = 2_000;
 
-/// Runs until `shutdown` is done, then commits and leaves cleanly.
+/// How long the agent waits, when it leaves, for acknowledgements of results that are on their way.
+const LAST_PUBACKS: Duration = Duration::from_secs(3);
+
+/// Runs until `shutdown` is done, then commits and leaves cleanly, within ten seconds whatever the brokers do.
 ///
 /// # Errors
-/// The store cannot be opened at the start. A store that fails later is opened again, with a growing pause.
+/// The store cannot be opened at the start, or fails at the end. One that fails in between is opened again, with a
+/// growing pause.
 pub async fn run(config: &Config, shutdown: impl Future<Output = ()>) -> Result<(), AgentError> {
     let mut shutdown = pin!(shutdown);
     let clock = Clock::start();
@@ -76,13 +80,14 @@ pub async fn run(config: &Config, shutdown: impl Future<Output = ()>) -> Result<
     let mut pause = STORE_PAUSES.0;
     loop {
         let failed = match session.work(&mut shutdown).await {
-            Ok(()) => {
-                session.close().await;
-                return Ok(());
-            }
+            Ok(()) => return Ok(session.leave().await?),
             Err(failed) => failed,
         };
-        error!(error = %failed, "the store failed; nothing more is taken in until it is open again");
+        let unacknowledged = session.egress.in_flight();
+        error!(
+            error = %failed, unacknowledged,
+            "the store failed; nothing more is taken in until it is open again, and then results on their way are sent again"
+        );
         drop(session);
         session = loop {
             tokio::select! {
@@ -176,7 +181,7 @@ impl<'a> Session<'a> {
     ) -> Result<(), StoreError> {
         loop {
             match self.wait(shutdown).await {
-                Wake::Shutdown => return self.commit().await,
+                Wake::Shutdown => return Ok(()),
                 Wake::Egress(event) => self.on_egress(event),
                 Wake::Ingress(event) => self.on_ingress(event),
                 Wake::Commit => self.commit().await?,
@@ -226,6 +231,12 @@ impl<'a> Session<'a> {
             IngressEvent::Message(message) => self.on_message(&message),
             IngressEvent::Up { session_present } => {
                 info!(session_present, "connected to the devices' broker");
+                if !session_present && self.engine.books().received > 0 {
+                    warn!(
+                        "the devices' broker no longer had our session: it expired or the broker lost it, and what was \
+                         published since we last listened is lost; check its persistence, and broker.session-expiry"
+                    );
+                }
                 self.handle(Input::Ingress(input::Ingress::Up), now);
             }
             IngressEvent::CaughtUp => {
@@ -364,13 +375,31 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// Takes leave of both brokers: acknowledgements given so far go out, the session stays.
-    async fn close(self) {
-        let Self { ingress, egress, engine, outbox, .. } = self;
+    /// Commits, and takes leave of both brokers. Acknowledgements given so far go out, the session stays. Nothing more
+    /// is sent, and what is on its way is not sent again at the next start if its acknowledgement comes in time.
+    async fn leave(mut self) -> Result<(), StoreError> {
+        self.commit().await?;
+        let Self { ingress, mut egress, mut engine, mut outbox, store, .. } = self;
         let redelivered = ingress.redelivered();
-        ingress.close().await;
+        info!(unacknowledged = egress.in_flight(), "leaving");
+        tokio::join!(ingress.close(), last_pubacks(&mut egress, &mut outbox));
+        let mut store = store.expect("no commit is under way");
+        commit_now(&mut store, &mut engine, &mut outbox)?;
+        let unacknowledged = egress.in_flight();
         egress.close().await;
-        info!(books = ?engine.books(), redelivered, outbox = outbox.len(), "left");
+        info!(books = ?engine.books(), redelivered, outbox = outbox.len(), unacknowledged, "left");
+        Ok(())
+    }
+}
+
+/// Waits for the acknowledgements of what is on its way, while there is a connection and not for long.
+async fn last_pubacks(egress: &mut Egress, outbox: &mut Outbox) {
+    let deadline = Instant::now() + LAST_PUBACKS;
+    while egress.in_flight() > 0 {
+        let Ok(event) = timeout_at(deadline, egress.next()).await else { return };
+        if let EgressEvent::Acked(seq) = event {
+            outbox.acked(seq);
+        }
     }
 }
 

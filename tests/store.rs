@@ -214,6 +214,20 @@ fn what_is_whole_in_a_damaged_store_is_carried_over_to_a_new_one() {
     assert_eq!(store.generation(), Generation(8), "nothing it says contradicts the old one");
 }
 
+#[test]
+fn a_store_that_may_have_gone_back_begins_a_new_life_and_what_began_before_is_partial() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("store");
+    let _ = open(&path).commit(&put(b"key", b"value")).unwrap();
+    fs::write(path.join("conf"), [b'?'; 40]).unwrap();
+    let Opened { store, recovered } = recovery::open(&path, options(8)).unwrap();
+    assert_eq!(recovered.unwrap().kept, Kept::Log);
+    assert_eq!((store.generation(), store.created()), (Generation(8), ArrivalTime(8)));
+    drop(store);
+    let store = SledStore::open(&path, options(9)).unwrap();
+    assert_eq!((store.generation(), store.created()), (Generation(8), ArrivalTime(8)));
+}
+
 const METERS: &str = r#"
 gateway.id = "gw"
 [[source]]
