@@ -156,14 +156,19 @@ impl Device {
             Err(_) if self.open_base_windows(window) >= cx.settings.limits.max_open_windows => None,
             Err(_) => {
                 self.insert(cx, window, start, region);
-                for &multiple in &cx.source(self).multiples {
-                    let spec: &WindowSpec = &cx.settings.windows[multiple];
-                    let start = spec.start_of(start);
-                    if self.find((spec.end_of(start), multiple)).is_err() {
-                        self.insert(cx, multiple, start, region);
-                    }
-                }
+                self.open_multiples(cx, start, region);
                 self.find(key).ok()
+            }
+        }
+    }
+
+    /// Opens the multiples of a base window that starts at `start`, where they are not open.
+    fn open_multiples(&mut self, cx: &Context<'_>, start: EventTime, region: &mut Region) {
+        for &multiple in &cx.source(self).multiples {
+            let spec: &WindowSpec = &cx.settings.windows[multiple];
+            let start = spec.start_of(start);
+            if self.find((spec.end_of(start), multiple)).is_err() {
+                self.insert(cx, multiple, start, region);
             }
         }
     }
@@ -200,6 +205,29 @@ impl Device {
         let at = self.find((pane.end, window)).unwrap_or_else(|at| at);
         self.panes.reserve_exact(1); // they are few, and there are many devices
         self.panes.insert(at, pane);
+    }
+
+    /// Opens what its open windows need and a store may have lost: their multiples, and roll-ups of the region.
+    pub fn reopen(&mut self, cx: &Context<'_>, region: &mut Region) {
+        let base = cx.source(self).base;
+        let starts: Vec<_> =
+            self.panes.iter().filter(|pane| pane.window == base).map(|pane| pane.start).collect();
+        for start in starts {
+            self.open_multiples(cx, start, region);
+        }
+        let metrics = cx.settings.metrics.len();
+        let rolled_up = |pane: &&mut Pane| pane.in_region && cx.settings.region_rollups;
+        for pane in self.panes.iter_mut().filter(rolled_up) {
+            if !region.panes.contains_key(&(pane.end, pane.window)) {
+                pane.in_region = region.pane(pane.window, pane.start, pane.end, metrics).is_some();
+            }
+        }
+    }
+
+    /// The watermark that has been reached for sure: what was told of a window says so.
+    pub fn passed(&self) -> EventTime {
+        let told = self.panes.iter().filter(|pane| !pane.emission.awaits_watermark());
+        told.map(|pane| last_inside(pane.end)).max().unwrap_or(EventTime::MIN)
     }
 
     /// A base window changed: whatever it is part of and is past its end is told again.

@@ -21,6 +21,7 @@ pub mod emission;
 pub mod input;
 mod intake;
 pub mod listen;
+pub mod loss;
 pub mod minimum;
 pub mod pane;
 pub mod partition;
@@ -33,6 +34,7 @@ pub mod settings;
 pub mod side_output;
 pub mod snapshot;
 pub mod validity;
+mod wake;
 pub mod watermark;
 pub mod window;
 

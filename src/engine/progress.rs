@@ -260,7 +260,7 @@ impl Engine {
         self.publish_if_immediate(out);
     }
 
-    fn hear_partition(&mut self, region: usize, duration: Span) {
+    pub(super) fn hear_partition(&mut self, region: usize, duration: Span) {
         let partition = &mut self.regions[region];
         partition.heard = duration;
         if !std::mem::replace(&mut partition.watched, true) {

@@ -167,7 +167,7 @@ impl Region {
     }
 
     /// The highest watermark of a member, those that follow the clock included.
-    fn highest(&self, stamp: ArrivalTime) -> EventTime {
+    pub fn highest(&self, stamp: ArrivalTime) -> EventTime {
         let fastest = self.followers.keys().next();
         fastest.map_or(self.highest, |(lateness, _)| {
             self.highest.max(bounded(stamp.stamped(), *lateness))
@@ -296,6 +296,12 @@ impl Region {
             let fires = pane.emission.awaits_watermark();
             if fires { last_inside(*end) } else { final_at(*end, self.allowed_lateness) }
         })
+    }
+
+    /// The watermark that has been reached for sure: what was told of a roll-up says so.
+    pub fn passed(&self) -> EventTime {
+        let told = self.panes.iter().filter(|(_, pane)| !pane.emission.awaits_watermark());
+        told.map(|((end, _), _)| last_inside(*end)).max().unwrap_or(EventTime::MIN)
     }
 
     /// When the clock alone brings the next thing to do: a roll-up closes, a revision is due, those that follow it leave
