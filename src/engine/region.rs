@@ -141,8 +141,8 @@ impl Region {
     pub fn hold_out(&mut self, stamp: ArrivalTime) -> Vec<HoldChange> {
         let mut changes = Vec::new();
         let highest = self.highest(stamp);
-        while let Some(member) = self.own.least_slot()
-            && highest - self.own.least() > self.max_hold
+        while highest - self.own.least() > self.max_hold
+            && let Some(member) = self.own.least_slot()
         {
             let watermark = self.own.value(member);
             self.own.set(member, EventTime::MAX);
