@@ -72,7 +72,10 @@ pub struct Device {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Added {
     /// It is in its window.
-    Aggregated,
+    Aggregated {
+        /// A window was opened, or one past its end changed: deadlines may be nearer.
+        stirs: bool,
+    },
     /// Its window, from start to end, is final.
     Late(EventTime, EventTime),
     /// No further window may be opened.
@@ -131,14 +134,16 @@ impl Device {
         if final_at(end, self.policy.allowed_lateness) <= w || last_inside(end) <= self.final_to {
             return Added::Late(start, end);
         }
+        let windows = self.panes.len();
         let Some(index) = self.open(cx, source.base, start, region) else { return Added::NoRoom };
+        let opened = self.panes.len() > windows;
         let slot = cx.slots(self, source.base).bit(record.at - start);
         let pane = &mut self.panes[index];
         pane.samples.add(record.values, record.at, slot, &source.metrics);
         pane.samples.stamped += u32::from(record.stamped);
         pane.dirty = true;
-        self.changed(cx, w, index, region, out);
-        Added::Aggregated
+        let past = self.changed(cx, w, index, region, out);
+        Added::Aggregated { stirs: opened || past }
     }
 
     /// Finds or opens a base window, and with it its multiples.
@@ -230,7 +235,7 @@ impl Device {
         told.map(|pane| last_inside(pane.end)).max().unwrap_or(EventTime::MIN)
     }
 
-    /// A base window changed: whatever it is part of and is past its end is told again.
+    /// A base window changed: whatever it is part of and is past its end is told again. Says whether it is past its own.
     fn changed(
         &mut self,
         cx: &Context<'_>,
@@ -238,11 +243,11 @@ impl Device {
         base: usize,
         region: &mut Region,
         out: &mut Effects,
-    ) {
+    ) -> bool {
         let trigger = Trigger { cause: Cause::Element, watermark: Some(w) };
         let last = last_inside(self.panes[base].end);
         if last > w && last > region.watermark() {
-            return;
+            return false;
         }
         let end = self.panes[base].end;
         for index in self.panes.partition_point(|pane| pane.end < end)..self.panes.len() {
@@ -260,6 +265,7 @@ impl Device {
                 self.fire(cx, index, trigger, out);
             }
         }
+        true
     }
 
     /// The region's roll-up of a window is told again if it was told before.

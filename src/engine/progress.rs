@@ -6,7 +6,6 @@ use crate::engine::deadline::{ClockDeadline, Due, Silence};
 use crate::engine::device::Activity;
 use crate::engine::effect::Effects;
 use crate::engine::region::HoldChange;
-use crate::engine::settings::ClockRules;
 use crate::event::{Alert, AlertKind, Cause, Output, WatermarkReport};
 use crate::time::{ArrivalTime, EventTime, Now, Span};
 
@@ -207,7 +206,7 @@ impl Engine {
     fn raise_region(&mut self, region: usize, cause: Cause, out: &mut Effects) {
         if self.progress_region(region, out) {
             self.settle_region(region, cause, out);
-        } else {
+        } else if self.regions[region].follows_clock() {
             self.arm_region(region);
         }
     }
@@ -343,9 +342,10 @@ impl Engine {
     }
 
     pub(super) fn arm_device(&mut self, index: usize) {
+        let has_clock = self.has_clock();
         let device = &mut self.devices[index];
-        if let Some(at) =
-            device.next_on_clock().filter(|_| self.settings.clock == ClockRules::Applied)
+        if has_clock
+            && let Some(at) = device.next_on_clock()
             && device.armed.is_none_or(|armed| at < armed)
         {
             device.armed = Some(at);

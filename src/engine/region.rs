@@ -142,8 +142,8 @@ impl Region {
         let mut changes = Vec::new();
         let highest = self.highest(stamp);
         for (max_hold, own) in &mut self.own {
-            while let Some(member) = own.least_slot()
-                && highest - own.least() > *max_hold
+            while highest - own.least() > *max_hold
+                && let Some(member) = own.least_slot()
             {
                 let watermark = own.value(member);
                 own.set(member, EventTime::MAX);
