@@ -197,17 +197,29 @@ impl Region {
 
     /// Brings the watermarks up to date; tells whether any moved. `stamp` is the listened stamp.
     pub fn progress(&mut self, stamp: ArrivalTime) -> bool {
-        let (own, highest) = (self.own.least(), self.highest(stamp));
-        let mut least = own;
-        let mut complete = own.min(self.held.least());
-        for lateness in self.followers.keys().rev() {
+        let (mut least, highest) = (self.own.least(), self.highest(stamp));
+        for lateness in self.followers.keys() {
             let follower = bounded(stamp.stamped(), *lateness);
-            complete = complete.min(follower);
             if highest - follower <= self.max_hold {
                 least = least.min(follower);
             }
         }
-        self.move_to(least, complete)
+        self.move_to(least, self.slowest(stamp))
+    }
+
+    /// The least watermark of a member, whether left out or not; [`EventTime::MAX`] where none has spoken.
+    fn slowest(&self, stamp: ArrivalTime) -> EventTime {
+        let all = self.own.least().min(self.held.least());
+        let slowest = self.followers.keys().next_back();
+        slowest.map_or(all, |lateness| all.min(bounded(stamp.stamped(), *lateness)))
+    }
+
+    /// Whatever is final at `stamp` stays final, however long the lateness of who joins next.
+    pub fn keep_final(&mut self, stamp: ArrivalTime) {
+        self.move_to(self.watermark, self.slowest(stamp));
+        let final_to = self.complete - self.allowed_lateness;
+        self.dirty |= final_to > self.final_to;
+        self.final_to = self.final_to.max(final_to);
     }
 
     /// Sets the watermarks from outside: region scope, or the end of a replay.
