@@ -110,6 +110,11 @@ impl Device {
         }
     }
 
+    /// Whether it is idle and the clock has come as far as its own watermark.
+    pub fn begins_to_follow(&self, stamp: ArrivalTime) -> bool {
+        self.activity == Activity::Idle && self.silent_activity(stamp) == Activity::Following
+    }
+
     /// What a silent device is: it follows the clock once that is as far as its own watermark.
     pub fn silent_activity(&self, stamp: ArrivalTime) -> Activity {
         let own = self.generator.watermark();

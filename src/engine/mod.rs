@@ -299,6 +299,7 @@ impl Engine {
             return None;
         }
         let region = self.region(item.region);
+        self.regions[region].keep_final(self.listening.stamp());
         let index = self.insert_device(source, region, item.device);
         self.watch(index);
         Some(index)

@@ -78,21 +78,29 @@ impl Engine {
         }
     }
 
-    /// What the clock does to a device: an idle one's watermark follows it, revisions come due.
+    /// What the clock does to a device, and through it to its region.
     fn follow_clock(&mut self, index: usize, out: &mut Effects) {
-        let (mut changed, mut back) = (false, None);
         let stamp = self.listening.stamp();
         let device = &self.devices[index];
         let home = device.region;
-        let follows = device.activity == Activity::Idle
-            && device.silent_activity(stamp) == Activity::Following;
-        if follows && self.regions[home].joined_clock_at != stamp {
+        if device.begins_to_follow(stamp) && self.regions[home].joined_clock_at != stamp {
             // Whoever joins in may hold the region from now on: it gets first where it is without them.
             self.progress_region_to(home, stamp - Span(1), out);
             self.regions[home].joined_clock_at = stamp;
         }
+        self.bring_to_clock(index, out);
+        if self.in_device_scope() {
+            self.look_now_at(home);
+        } else {
+            self.register(index);
+        }
+    }
+
+    /// An idle device's watermark follows the clock, revisions come due. The region is for the caller.
+    fn bring_to_clock(&mut self, index: usize, out: &mut Effects) {
+        let (mut changed, mut back) = (false, None);
         let (cx, device, region) = self.parts(index);
-        if follows {
+        if device.begins_to_follow(cx.stamp) {
             device.activity = Activity::Following;
             changed = true;
             back = region.follow(device.member, device.policy.follows_by(), cx.stamp);
@@ -106,16 +114,12 @@ impl Engine {
         let w = self.closing_watermark(index);
         let (cx, device, _) = self.parts(index);
         changed |= device.revise(&cx, w, out);
+        let home = device.region;
         if changed {
             self.mark(index);
         }
         self.arm_device(index);
-        if self.in_device_scope() {
-            self.tell_holds(home, back.as_slice(), out);
-            self.look_now_at(home);
-        } else {
-            self.register(index);
-        }
+        self.tell_holds(home, back.as_slice(), out);
     }
 
     /// Before a message of a region moves anything, the clock has moved it.
@@ -199,7 +203,8 @@ impl Engine {
         }
         region.advance(device.member, device.policy.max_hold, to);
         if device.activity == Activity::Idle {
-            self.follow_clock(index, out);
+            // Where the region stands is said once all that the message moves have moved.
+            self.bring_to_clock(index, out);
         }
     }
 

@@ -206,17 +206,29 @@ impl Region {
 
     /// Brings the watermarks up to date; tells whether any moved. `stamp` is the listened stamp.
     pub fn progress(&mut self, stamp: ArrivalTime) -> bool {
-        let (own, highest) = (self.least_own(), self.highest(stamp));
-        let mut least = own;
-        let mut complete = own.min(self.held.least());
-        for (lateness, max_hold) in self.followers.keys().rev() {
+        let (mut least, highest) = (self.least_own(), self.highest(stamp));
+        for (lateness, max_hold) in self.followers.keys() {
             let follower = bounded(stamp.stamped(), *lateness);
-            complete = complete.min(follower);
             if highest - follower <= *max_hold {
                 least = least.min(follower);
             }
         }
-        self.move_to(least, complete)
+        self.move_to(least, self.slowest(stamp))
+    }
+
+    /// The least watermark of a member, whether left out or not; [`EventTime::MAX`] where none has spoken.
+    fn slowest(&self, stamp: ArrivalTime) -> EventTime {
+        let all = self.least_own().min(self.held.least());
+        let slowest = self.followers.keys().next_back();
+        slowest.map_or(all, |(lateness, _)| all.min(bounded(stamp.stamped(), *lateness)))
+    }
+
+    /// Whatever is final at `stamp` stays final, however long the lateness of who joins next.
+    pub fn keep_final(&mut self, stamp: ArrivalTime) {
+        self.move_to(self.watermark, self.slowest(stamp));
+        let final_to = self.complete - self.allowed_lateness;
+        self.dirty |= final_to > self.final_to;
+        self.final_to = self.final_to.max(final_to);
     }
 
     /// Sets the watermarks from outside: region scope, or the end of a replay.
