@@ -143,17 +143,16 @@ pub fn main() -> ExitCode {
 }
 
 fn run(cli: &Cli) -> Result<ExitCode, Failure> {
-    if let Command::Status { json, socket } = &cli.command {
-        return Ok(status::run(&cli.files(), socket.as_deref(), *json));
-    }
-    let config = Config::load(&cli.files(), config::environment())
-        .map_err(|errors| Failure::new(exit::CONFIG, errors))?;
+    let config = || {
+        Config::load(&cli.files(), config::environment())
+            .map_err(|errors| Failure::new(exit::CONFIG, errors))
+    };
     match &cli.command {
-        Command::Run => run_agent(&config),
-        Command::Check => check(&config),
-        Command::Replay { file, source } => run_replay(&config, file, source.as_deref()),
-        Command::Record { file, count, filters } => run_record(&config, file, *count, filters),
-        Command::Status { .. } => unreachable!("it reads its configuration itself"),
+        Command::Run => run_agent(&config()?),
+        Command::Check => check(&config()?),
+        Command::Replay { file, source } => run_replay(&config()?, file, source.as_deref()),
+        Command::Record { file, count, filters } => run_record(&config()?, file, *count, filters),
+        Command::Status { json, socket } => Ok(status::run(&cli.files(), socket.as_deref(), *json)),
     }
 }
 

@@ -99,7 +99,8 @@ fn encode(generation: &str, version: &str, status: &'static str, rest: impl Seri
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::status::{Region, health};
+    use crate::engine::books::Books;
+    use crate::status::{Devices, Example, Health, Reason, Region, health};
 
     fn json(bytes: &[u8]) -> serde_json::Value {
         serde_json::from_slice(bytes).expect("JSON")
@@ -126,6 +127,52 @@ mod tests {
         assert_eq!(told["health"], "failing", "nobody is connected");
         assert_eq!(told["reasons"][0]["code"], "broker-away");
         assert_eq!(told["clock"], "suspect");
+    }
+
+    #[test]
+    fn the_contract_shows_these_messages_and_names_every_field() {
+        const CONTRACT: &str = include_str!("../../docs/wire.md");
+        let why = Reason {
+            level: Level::Degraded,
+            code: "subscription-refused".into(),
+            text: "the devices' broker refused to subscribe us to meters/#".into(),
+            remedy: String::new(),
+        };
+        let status = Status {
+            generation: "9f3c0a1b2c3d4e5f".into(),
+            version: "0.1.0".into(),
+            at: 1_749_949_260_000,
+            since: 1_749_862_860_000,
+            health: Health { level: Level::Degraded, reasons: vec![why] },
+            clock: Some(ClockQuality::Synchronised),
+            watermark: Some(1_749_949_205_916),
+            regions: vec![Region { lag: Some(54_084), ..Region::default() }],
+            devices: Devices { known: 120, active: 118, ..Devices::default() },
+            books: Books { received: 481_220, late: 3, ..Books::default() },
+            unmatched: vec![Example::default()],
+            refused: vec![Example { reason: Some("past".into()), ..Example::default() }],
+            ..Status::default()
+        };
+        for message in [online(&status), lost(&status.generation, &status.version)] {
+            let text = String::from_utf8(message).expect("text");
+            assert!(CONTRACT.contains(&format!("\n{text}\n")), "{text}");
+        }
+        let mut document = serde_json::to_value(&status).expect("JSON");
+        let books = document.as_object_mut().and_then(|fields| fields.remove("books"));
+        assert!(books.is_some(), "its columns are in the handbook");
+        let mut pending = vec![document, json(&online(&status)), json(&stopped("", "", 1))];
+        while let Some(value) = pending.pop() {
+            match value {
+                serde_json::Value::Object(fields) => {
+                    for (name, value) in fields {
+                        assert!(CONTRACT.contains(&format!("`{name}`")), "{name}");
+                        pending.push(value);
+                    }
+                }
+                serde_json::Value::Array(values) => pending.extend(values),
+                _ => {}
+            }
+        }
     }
 
     #[test]

@@ -151,6 +151,18 @@ fn the_worst_comes_first_and_decides() {
 }
 
 #[test]
+fn every_reason_is_in_the_handbook() {
+    const HANDBOOK: &str = include_str!("../../../docs/operations.md");
+    let rules = include_str!("../health.rs").split("Reason::new(").skip(1);
+    let words = rules.filter_map(|rule| rule.split(';').next()?.split('"').nth(1));
+    let codes: Vec<_> = words.filter(|word| !word.contains(' ')).collect();
+    assert!(codes.len() >= 9, "{codes:?}");
+    for code in codes {
+        assert!(HANDBOOK.contains(&format!("\n| `{code}` | ")), "{code}");
+    }
+}
+
+#[test]
 fn a_span_is_told_in_its_two_largest_units() {
     let told = [0, 59_999, 61_000, 2 * HOUR + 5 * MINUTE, 50 * HOUR, -1_500].map(spoken);
     assert_eq!(told, ["0 ms", "59 s", "1 min 1 s", "2 h 5 min", "2 d 2 h", "-1 s"]);
