@@ -187,19 +187,22 @@ fn outbox_full(outbox: &Outbox) -> Option<Reason> {
     })
 }
 
-/// While we do not listen, or hear what was queued, watermarks stand still by design.
+/// While we do not listen, or hear what was queued, watermarks stand still by design; and after that a device that is
+/// silent still has its idle timeout, in which it holds its region where it was before.
 fn lag(status: &Status) -> Option<Reason> {
     if status.broker.state != LinkState::Connected {
         return None;
     }
+    let listened = status.at - status.broker.since;
+    let judged = || status.regions.iter().filter(|region| listened >= region.usual_lag);
     let above = |limit| move |region: &&Region| region.excess().is_some_and(|ms| ms > limit);
-    let worst = status.regions.iter().max_by_key(|region| region.excess())?;
+    let worst = judged().max_by_key(|region| region.excess())?;
     let level = match worst.excess()? {
         excess if excess > LAG.1 => Level::Failing,
         excess if excess > LAG.0 => Level::Degraded,
         _ => return None,
     };
-    let regions = status.regions.iter().filter(above(LAG.0)).count();
+    let regions = judged().filter(above(LAG.0)).count();
     let others =
         if regions > 1 { format!("; {} more lag too", regions - 1) } else { String::new() };
     let text = format!(

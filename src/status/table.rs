@@ -106,7 +106,10 @@ impl Table {
         let (bytes, quota) = (size(outbox.bytes), size(outbox.quota));
         self.row(
             "outbox",
-            &format!("{} messages, {bytes} of {quota}{oldest}{evicted}", outbox.entries),
+            &format!(
+                "{}, {bytes} of {quota}{oldest}{evicted}",
+                counted(outbox.entries as u64, "message")
+            ),
         );
     }
 
@@ -122,9 +125,9 @@ impl Table {
             };
             let usual = spoken(region.usual_lag);
             let idle = if region.idle { ", idle" } else { "" };
-            let devices = region.devices;
+            let devices = counted(region.devices as u64, "device");
             self.row("", &format!(
-                "{name:<width$}  {watermark:<23}  lag {lag:<14}  usual up to {usual:<12}  {devices} devices{idle}"
+                "{name:<width$}  {watermark:<23}  lag {lag:<14}  usual up to {usual:<12}  {devices}{idle}"
             ));
         }
         let left_out = status.region_count.saturating_sub(status.regions.len());
@@ -172,7 +175,10 @@ impl Table {
         for Example { reason, topic, count, last } in examples {
             let reason = reason.as_ref().map_or_else(String::new, |reason| format!("{reason} "));
             let ago = self.ago(*last);
-            self.row(left, &format!("{reason}{}  {count} times, last {ago}", plain(topic)));
+            self.row(
+                left,
+                &format!("{reason}{}  {}, last {ago}", plain(topic), counted(*count, "time")),
+            );
             left = "";
         }
     }
@@ -196,6 +202,11 @@ fn plain(text: &str) -> String {
         }
     }
     plain
+}
+
+fn counted(count: u64, thing: &str) -> String {
+    let more = if count == 1 { "" } else { "s" };
+    format!("{count} {thing}{more}")
 }
 
 fn moment(ms: i64) -> String {

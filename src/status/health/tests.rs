@@ -92,6 +92,15 @@ fn a_lag_counts_above_what_lateness_and_silence_explain() {
 }
 
 #[test]
+fn after_an_outage_silent_devices_have_their_idle_timeout_before_their_lag_counts() {
+    let regions = vec![region(3 * HOUR, 12 * MINUTE)];
+    let since = |ago| Link { since: AT - ago, ..connected() };
+    let status = Status { broker: since(12 * MINUTE - 1), regions, ..well() };
+    is(&status, Level::Ok, &[]);
+    is(&Status { broker: since(12 * MINUTE), ..status }, Level::Failing, &["lag"]);
+}
+
+#[test]
 fn the_region_furthest_beyond_its_usual_lag_is_named() {
     let near = Region { region: "near".into(), ..region(8 * MINUTE, MINUTE) };
     let regions = vec![region(15 * MINUTE, 12 * MINUTE), near, region(30 * MINUTE, 22 * MINUTE)];
