@@ -156,6 +156,9 @@ fn the_worst_comes_first_and_decides() {
     let clock = Some(ClockQuality::Suspect);
     let status = Status { broker: away.clone(), upstream: away, clock, ..well() };
     is(&status, Level::Failing, &["broker-away", "upstream-away", "clock"]);
+    let regions = vec![region(HOUR, 0)];
+    let status = Status { broker: connected(), regions, ..status };
+    is(&status, Level::Failing, &["lag", "upstream-away", "clock"]);
     assert_eq!([Level::Ok, Level::Degraded, Level::Failing].map(Level::exit_code), [0, 1, 2]);
 }
 
