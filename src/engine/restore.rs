@@ -261,15 +261,12 @@ impl Restorer {
 
     fn take_pane(&mut self, rest: &[u8], value: &[u8]) -> Result<Option<()>, RestoreError> {
         let Some((number, window, start)) = read_pane_key(rest) else { return Ok(None) };
-        let device = self.device_of(number);
-        let window = self.then.windows.get(window);
-        match (device, window) {
-            (None, _) => {} // lost with its device
+        match (self.device_of(number), self.then.windows.get(window)) {
+            (None, _) | (Some(None), None) => {} // lost with its device
             (Some(None), Some((name, _))) => {
                 let gone = format!("a renamed or removed source ({name})");
                 return Err(RestoreError::Changed(gone));
             }
-            (Some(None), None) => {}
             (Some(Some(device)), window) => {
                 let now = window.map(|(_, now)| *now);
                 if now.and_then(|now| self.read_pane(device, now, start, value)).is_none() {
