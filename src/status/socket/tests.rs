@@ -4,7 +4,7 @@ use tempfile::TempDir;
 
 use super::*;
 
-const SHORT: Duration = Duration::from_millis(300);
+const SHORT: Duration = Duration::from_secs(1);
 
 fn place() -> (TempDir, PathBuf) {
     let dir = TempDir::new().unwrap();
