@@ -7,32 +7,42 @@
 //! When the store fails, everything is dropped and built anew from the store: carrying on from memory would
 //! acknowledge what was never written.
 
+mod adrift;
+mod leaving;
 mod links;
+mod observed;
 mod opening;
+mod telling;
 
 use std::future::Future;
 use std::pin::pin;
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep_until, timeout_at};
+use tokio::time::{Instant, sleep_until};
 use tracing::{debug, error, info, trace, warn};
 
 use crate::clock::Clock;
 use crate::config::Config;
-use crate::egress::{Egress, EgressEvent, PublishError};
+use crate::egress::{Egress, EgressEvent, PublishError, TOLD};
 use crate::engine::Engine;
 use crate::engine::effect::Effects;
 use crate::engine::input::{self, Input, Publish, Topic};
 use crate::engine::restore::RestoreError;
 use crate::ingress::{AckToken, Ingress, IngressEvent, Received};
 use crate::phase::{Phase, reach};
+use crate::status::LinkState;
+use crate::status::socket::{Request, Server};
 use crate::store::{Entry, Outbox, SledStore, Store, StoreError};
-use crate::time::{ClockQuality, Now};
+use crate::time::{ArrivalTime, ClockQuality, Now};
 use crate::wire::encode::{Identity, encode};
 
+use self::adrift::Adrift;
+use self::leaving::leave;
 use self::links::egress_config;
-pub use self::links::ingress_config;
+pub use self::links::{ingress_config, status_places};
+use self::observed::{Observed, down, enter};
 use self::opening::{commit_now, open_store};
+use self::telling::Telling;
 
 /// Why the agent gave up. What can be waited for is not among it.
 #[derive(Debug, thiserror::Error)]
@@ -75,9 +85,6 @@ const STORE_PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::fr
 /// memory in a burst of a large fleet: about 4 KB for each. A smaller fleet does not meet it.
 const MAX_CHANGES: usize = 2_000;
 
-/// How long the agent waits, when it leaves, for acknowledgements of results that are on their way.
-const LAST_PUBACKS: Duration = Duration::from_secs(3);
-
 /// Runs until `shutdown` is done, then commits and leaves cleanly, within ten seconds whatever the brokers do.
 ///
 /// # Errors
@@ -86,11 +93,13 @@ const LAST_PUBACKS: Duration = Duration::from_secs(3);
 pub async fn run(config: &Config, shutdown: impl Future<Output = ()>) -> Result<(), AgentError> {
     let mut shutdown = pin!(shutdown);
     let clock = Clock::start();
-    let mut session = Session::open(config, &clock)?;
+    let since = clock.now().wall;
+    let mut session = Session::open(config, &clock, since)?;
+    let mut server = Server::start(&status_places(config)).await;
     let mut pause = STORE_PAUSES.0;
     loop {
-        let failed = match session.work(&mut shutdown).await {
-            Ok(()) => return Ok(session.leave().await?),
+        let failed = match session.work(&mut shutdown, &mut server).await {
+            Ok(()) => return Ok(leave(session).await?),
             Err(failed) => failed,
         };
         let unacknowledged = session.egress.in_flight();
@@ -98,18 +107,12 @@ pub async fn run(config: &Config, shutdown: impl Future<Output = ()>) -> Result<
             error = %failed, unacknowledged,
             "the store failed; nothing more is taken in until it is open again, and then results on their way are sent again"
         );
+        let last = session.status();
         drop(session);
-        session = loop {
-            tokio::select! {
-                () = &mut shutdown => return Ok(()),
-                () = tokio::time::sleep(pause) => {}
-            }
-            pause = (pause * 2).min(STORE_PAUSES.1);
-            match Session::open(config, &clock) {
-                Ok(session) => break session,
-                Err(error) => warn!(%error, ?pause, "the store cannot be opened yet"),
-            }
-        };
+        let adrift = Adrift::new(config, &clock, last, &failed);
+        let reopened = adrift.reopens(since, &mut pause, &mut server, &mut shutdown).await;
+        let Some(again) = reopened else { return Ok(()) };
+        session = again;
         info!("the store is open again");
     }
 }
@@ -135,19 +138,23 @@ struct Session<'a> {
     acknowledged: u64,
     /// Everything that the devices' broker had queued is processed.
     caught_up: bool,
+    observed: Observed,
+    telling: Telling,
 }
 
 /// What the loop woke up for.
 enum Wake {
     Shutdown,
     Egress(EgressEvent),
+    Asked(Request),
+    Look,
     Ingress(IngressEvent),
     Commit,
     Tick,
 }
 
 impl<'a> Session<'a> {
-    fn open(config: &'a Config, clock: &'a Clock) -> Result<Self, AgentError> {
+    fn open(config: &'a Config, clock: &'a Clock, since: ArrivalTime) -> Result<Self, AgentError> {
         let now = clock.now();
         let (mut store, engine) = open_store(config, now)?;
         reach(Phase::Recovering);
@@ -159,8 +166,11 @@ impl<'a> Session<'a> {
             devices = engine.device_count(), outbox = outbox.len(), "store open"
         );
         let ingress = ingress_config(&config.broker, engine.settings())?;
-        let egress = egress_config(&config.upstream)?;
+        let egress = egress_config(&config.upstream, &identity.generation.to_string())?;
         info!(devices = %ingress.broker, central = %egress.broker, "connecting");
+        let addresses = [ingress.broker.to_string(), egress.broker.to_string()];
+        let mut observed = Observed::new(since, now, addresses);
+        observed.no_room_before(engine.books().no_room);
         let clock_of_arrivals = clock.clone();
         let mut session = Self {
             config,
@@ -177,6 +187,8 @@ impl<'a> Session<'a> {
             uncommitted: Vec::new(),
             commit_at: None,
             acknowledged: 0,
+            observed,
+            telling: Telling::new(Instant::now()),
         };
         session.handle(Input::Clock(session.quality), now);
         // What a new store or a changed configuration has to say of itself is in the store before anything happens.
@@ -188,11 +200,14 @@ impl<'a> Session<'a> {
     async fn work(
         &mut self,
         shutdown: &mut (impl Future<Output = ()> + Unpin),
+        server: &mut Server,
     ) -> Result<(), StoreError> {
         loop {
-            match self.wait(shutdown).await {
+            match self.wait(shutdown, server).await {
                 Wake::Shutdown => return Ok(()),
                 Wake::Egress(event) => self.on_egress(event),
+                Wake::Asked(request) => request.answer(&self.status()),
+                Wake::Look => self.look(),
                 Wake::Ingress(event) => self.on_ingress(event),
                 Wake::Commit => self.commit().await?,
                 Wake::Tick => self.tick(),
@@ -206,12 +221,18 @@ impl<'a> Session<'a> {
 
     /// Waits for one thing. Messages that wait come before ticks, so that a tick never speaks of a time at which
     /// something that had arrived was not yet processed.
-    async fn wait(&mut self, shutdown: &mut (impl Future<Output = ()> + Unpin)) -> Wake {
+    async fn wait(
+        &mut self,
+        shutdown: &mut (impl Future<Output = ()> + Unpin),
+        server: &mut Server,
+    ) -> Wake {
         let tick_at = self.tick_at();
         tokio::select! {
             biased;
             () = shutdown => Wake::Shutdown,
             event = self.egress.next() => Wake::Egress(event),
+            request = server.next() => Wake::Asked(request),
+            () = sleep_until(self.telling.look_at) => Wake::Look,
             () = until(self.commit_at) => Wake::Commit,
             event = self.ingress.next() => Wake::Ingress(event),
             () = until(tick_at) => Wake::Tick,
@@ -247,11 +268,15 @@ impl<'a> Session<'a> {
                          published since we last listened is lost; check its persistence, and broker.session-expiry"
                     );
                 }
+                enter(&mut self.observed.broker, LinkState::CatchingUp, now);
+                self.observed.refused_filters.clear();
                 self.handle(Input::Ingress(input::Ingress::Up), now);
             }
             IngressEvent::CaughtUp => {
                 info!("caught up with what the broker had queued");
                 self.caught_up = true;
+                enter(&mut self.observed.broker, LinkState::Connected, now);
+                self.telling.soon(Instant::now());
                 self.handle(Input::Ingress(input::Ingress::CaughtUp), now);
             }
             IngressEvent::AcksSettled => {
@@ -261,10 +286,14 @@ impl<'a> Session<'a> {
             IngressEvent::Down { error } => {
                 debug!(%error, "not connected to the devices' broker");
                 self.caught_up = false;
+                down(&mut self.observed.broker, &error, now);
+                self.telling.soon(Instant::now());
                 self.handle(Input::Ingress(input::Ingress::Down), now);
             }
             IngressEvent::Refused { filters } => {
                 error!(?filters, "the devices' broker refused to subscribe us; check its ACL");
+                self.observed.refused_filters = filters;
+                self.telling.soon(Instant::now());
             }
         }
     }
@@ -277,6 +306,7 @@ impl<'a> Session<'a> {
             dup: message.dup,
         };
         self.handle(Input::Publish(publish), message.arrival);
+        self.observed.no_room(self.engine.books().no_room, message.arrival);
         self.uncommitted.push(message.ack);
         self.commit_soon();
         reach(Phase::Receiving);
@@ -291,8 +321,10 @@ impl<'a> Session<'a> {
                 payload: encoded.payload,
                 class: encoded.class,
                 supersedes: encoded.supersedes,
+                queued: now.wall,
             });
             if !appended.evicted.is_empty() {
+                self.observed.evicted(appended.evicted.iter().map(|(_, class)| *class), now);
                 warn!(evicted = ?appended.evicted, "the outbox is full; the least valuable had to go");
             }
         }
@@ -332,6 +364,7 @@ impl<'a> Session<'a> {
             self.store = Some(store);
             self.outbox.committed(receipt?);
             let (messages, micros) = (self.uncommitted.len(), began.elapsed().as_micros() as u64);
+            self.observed.last_commit = Some((self.clock.now().wall, micros / 1_000));
             debug!(target: "tidegate::commit", messages, changes, micros, "committed");
         }
         reach(Phase::Committed);
@@ -343,9 +376,12 @@ impl<'a> Session<'a> {
     fn on_egress(&mut self, event: EgressEvent) {
         match event {
             EgressEvent::Up => {
+                enter(&mut self.observed.upstream, LinkState::Connected, self.clock.now());
+                self.telling.again(Instant::now());
                 info!(outbox = self.outbox.len(), "connected to the central broker");
                 self.outbox.rewind();
             }
+            EgressEvent::Acked(TOLD) => {}
             EgressEvent::Acked(seq) => {
                 reach(Phase::Published);
                 self.outbox.acked(seq);
@@ -359,7 +395,10 @@ impl<'a> Session<'a> {
                 self.outbox.acked(seq);
                 self.commit_soon();
             }
-            EgressEvent::Down { error } => debug!(%error, "not connected to the central broker"),
+            EgressEvent::Down { error } => {
+                debug!(%error, "not connected to the central broker");
+                down(&mut self.observed.upstream, &error, self.clock.now());
+            }
         }
     }
 
@@ -383,33 +422,6 @@ impl<'a> Session<'a> {
             }
         }
         Ok(())
-    }
-
-    /// Commits, and takes leave of both brokers. Acknowledgements given so far go out, the session stays. Nothing more
-    /// is sent, and what is on its way is not sent again at the next start if its acknowledgement comes in time.
-    async fn leave(mut self) -> Result<(), StoreError> {
-        self.commit().await?;
-        let Self { ingress, mut egress, mut engine, mut outbox, store, .. } = self;
-        let redelivered = ingress.redelivered();
-        info!(unacknowledged = egress.in_flight(), "leaving");
-        tokio::join!(ingress.close(), last_pubacks(&mut egress, &mut outbox));
-        let mut store = store.expect("no commit is under way");
-        commit_now(&mut store, &mut engine, &mut outbox)?;
-        let unacknowledged = egress.in_flight();
-        egress.close().await;
-        info!(books = ?engine.books(), redelivered, outbox = outbox.len(), unacknowledged, "left");
-        Ok(())
-    }
-}
-
-/// Waits for the acknowledgements of what is on its way, while there is a connection and not for long.
-async fn last_pubacks(egress: &mut Egress, outbox: &mut Outbox) {
-    let deadline = Instant::now() + LAST_PUBACKS;
-    while egress.in_flight() > 0 {
-        let Ok(event) = timeout_at(deadline, egress.next()).await else { return };
-        if let EgressEvent::Acked(seq) = event {
-            outbox.acked(seq);
-        }
     }
 }
 

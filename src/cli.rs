@@ -1,5 +1,7 @@
 //! The command line: what is asked, and how it ended.
 
+mod status;
+
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, BufWriter, IsTerminal, Write};
 use std::path::{Path, PathBuf};
@@ -16,8 +18,9 @@ use crate::heap;
 use crate::replay::{Lines, Outcome, replay};
 use crate::telemetry::{self, LogFormat};
 
-/// Exit codes of `sysexits.h`.
+/// Exit codes of `sysexits.h`. Those of `status` are others.
 mod exit {
+    pub(super) const USAGE: u8 = 64;
     pub(super) const DATA_ERROR: u8 = 65;
     pub(super) const NO_INPUT: u8 = 66;
     pub(super) const UNAVAILABLE: u8 = 69;
@@ -62,6 +65,15 @@ enum Command {
         #[arg(long, value_name = "NAME")]
         source: Option<String>,
     },
+    /// Asks the agent how it is. The exit code is its health: 0 ok, 1 degraded, 2 failing, 3 unknown.
+    Status {
+        /// The whole of it, as one JSON document.
+        #[arg(long)]
+        json: bool,
+        /// Where to ask, instead of where the configuration says; then no configuration is read.
+        #[arg(long, value_name = "PATH")]
+        socket: Option<PathBuf>,
+    },
     /// Writes the devices' messages to a file that `replay` reads.
     Record {
         /// Where to write; `-` is standard output.
@@ -105,7 +117,15 @@ impl Failure {
 
 /// Runs the command of this process.
 pub fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            let code = if error.use_stderr() { exit::USAGE } else { 0 };
+            // Nobody is there to be told that nobody reads it.
+            let _ = error.print();
+            return ExitCode::from(code);
+        }
+    };
     let format = match cli.log {
         Log::Text => LogFormat::Text,
         Log::Json => LogFormat::Json,
@@ -123,13 +143,16 @@ pub fn main() -> ExitCode {
 }
 
 fn run(cli: &Cli) -> Result<ExitCode, Failure> {
-    let config = Config::load(&cli.files(), config::environment())
-        .map_err(|errors| Failure::new(exit::CONFIG, errors))?;
+    let config = || {
+        Config::load(&cli.files(), config::environment())
+            .map_err(|errors| Failure::new(exit::CONFIG, errors))
+    };
     match &cli.command {
-        Command::Run => run_agent(&config),
-        Command::Check => check(&config),
-        Command::Replay { file, source } => run_replay(&config, file, source.as_deref()),
-        Command::Record { file, count, filters } => run_record(&config, file, *count, filters),
+        Command::Run => run_agent(&config()?),
+        Command::Check => check(&config()?),
+        Command::Replay { file, source } => run_replay(&config()?, file, source.as_deref()),
+        Command::Record { file, count, filters } => run_record(&config()?, file, *count, filters),
+        Command::Status { json, socket } => Ok(status::run(&cli.files(), socket.as_deref(), *json)),
     }
 }
 

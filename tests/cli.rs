@@ -22,6 +22,8 @@ const CONFIG: u8 = 78;
 const IO_ERROR: u8 = 74;
 const NO_INPUT: u8 = 66;
 const DATA_ERROR: u8 = 65;
+const USAGE: u8 = 64;
+const UNKNOWN: u8 = 3;
 
 const GOOD: &str = r#"gateway.id = "gw"
 
@@ -354,4 +356,29 @@ fn a_configuration_that_lacks_what_the_store_has_open_is_a_mistake_of_the_config
         CONFIG,
         &[&place.path("store"), "open windows of", "removed source (hour)"],
     );
+}
+
+#[test]
+fn a_status_that_cannot_be_had_is_unknown_and_says_why() {
+    let socket = "[store]\npath = \"{dir}/store\"\n[status]\nsocket = \"{dir}/here.sock\"\n";
+    let place = Place::new(&GOOD.replace("[store]\npath = \"{dir}/store\"\n", socket));
+    fails(&place.run(&["status"]), UNKNOWN, &["cannot be reached", &place.path("here.sock")]);
+    let elsewhere = place.path("there.sock");
+    let ended = place.run(&["status", "--json", "--socket", &elsewhere]);
+    fails(&ended, UNKNOWN, &["cannot be reached", &elsewhere]);
+    assert_eq!(ended.output, "");
+
+    let place = Place::new(&GOOD.replace("[store]", "[status]\nenabled = false\n[store]"));
+    fails(&place.run(&["status"]), UNKNOWN, &["status.enabled = false"]);
+    let place = Place::new("colour = 1");
+    fails(&place.run(&["status"]), UNKNOWN, &["colour", "--socket"]);
+    fails(&place.run(&["check"]), CONFIG, &["colour"]);
+}
+
+#[test]
+fn a_command_line_that_makes_no_sense_is_not_taken_for_a_failing_agent() {
+    let place = Place::new(GOOD);
+    fails(&place.run(&["status", "--jsn"]), USAGE, &["--jsn", "--json"]);
+    fails(&place.run(&["statsu"]), USAGE, &["statsu", "status"]);
+    assert!(place.run(&["status", "--help"]).output.contains("2 failing"));
 }

@@ -9,8 +9,11 @@ const SHIPPED: &str = include_str!("../config/tidegate.toml");
 const MINIMAL: &str = include_str!("../config/minimal.toml");
 
 fn described(config: &Config) -> String {
-    let Config { gateway, broker, upstream, store, .. } = config;
-    format!("{gateway:?} {broker:?} {upstream:?} {store:?} {:?}", config.settings(Mode::Run))
+    let Config { gateway, broker, upstream, store, status, .. } = config;
+    format!(
+        "{gateway:?} {broker:?} {upstream:?} {store:?} {status:?} {:?}",
+        config.settings(Mode::Run)
+    )
 }
 
 #[test]

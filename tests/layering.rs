@@ -17,6 +17,7 @@ const LAYERS: &[(&str, u8)] = &[
     ("ingress", 3),
     ("egress", 3),
     ("store", 3),
+    ("status", 3),
     ("clock", 3),
     ("heap", 3),
     ("telemetry", 3),

@@ -27,12 +27,13 @@ fn disk() -> MemoryDisk {
 }
 
 fn entry(class: Class, length: usize, supersedes: Option<u64>) -> Entry {
-    Entry { topic: "t".into(), payload: vec![b'x'; length], class, supersedes }
+    let queued = ArrivalTime(1_000);
+    Entry { topic: "t".into(), payload: vec![b'x'; length], class, supersedes, queued }
 }
 
 /// What an entry counts against the quota.
 fn cost(length: usize) -> u64 {
-    length as u64 + 115
+    length as u64 + 119
 }
 
 fn commit(outbox: &mut Outbox, store: &mut MemoryStore) -> Receipt {
@@ -43,6 +44,23 @@ fn commit(outbox: &mut Outbox, store: &mut MemoryStore) -> Receipt {
 fn committed(outbox: &mut Outbox, store: &mut MemoryStore) {
     let receipt = commit(outbox, store);
     outbox.committed(receipt);
+}
+
+#[test]
+fn the_oldest_entry_is_known_across_classes_and_a_restart() {
+    let mut store = disk().open();
+    let mut outbox = Outbox::load(&store, 10_000).unwrap();
+    assert_eq!(outbox.oldest(), None);
+    let times = [(Class::Window, 5_999), (Class::Late, 7_000), (Class::Alert, 6_000)];
+    let seqs = times.map(|(class, at)| {
+        outbox.append(Entry { queued: ArrivalTime(at), ..entry(class, 10, None) }).seq
+    });
+    committed(&mut outbox, &mut store);
+    assert_eq!(outbox.oldest(), Some(ArrivalTime(5_000)));
+    let mut outbox = Outbox::load(&store, 10_000).unwrap();
+    assert_eq!(outbox.oldest(), Some(ArrivalTime(5_000)));
+    outbox.acked(seqs[0]);
+    assert_eq!(outbox.oldest(), Some(ArrivalTime(7_000)), "the oldest, not the earliest");
 }
 
 #[test]

@@ -46,7 +46,8 @@ fn put(key: &[u8], value: &[u8]) -> Batch {
 
 fn entry(length: usize) -> Entry {
     let payload = (0..length).map(|at| (at / 7) as u8).collect();
-    Entry { topic: "t/1".into(), payload, class: Class::Window, supersedes: Some(9) }
+    let (topic, queued) = ("t/1".into(), ArrivalTime(9_000));
+    Entry { topic, payload, class: Class::Window, supersedes: Some(9), queued }
 }
 
 type Contents = (BTreeMap<Vec<u8>, Vec<u8>>, Vec<(OutboxSeq, Summary)>, Vec<Entry>, OutboxSeq);

@@ -46,7 +46,8 @@ fn batch(count: u64) -> Batch {
         (0..20_u8).map(|key| (vec![key], Some(bytes.repeat(30 + usize::from(key))))).collect();
     changes.push((b"long".to_vec(), Some(bytes.repeat(1 + 600 * (count as usize % 5)))));
     let payload = bytes.repeat(1 + 300 * (count as usize % 7));
-    let entry = Entry { topic: "t".into(), payload, class: Class::Window, supersedes: None };
+    let (topic, queued) = ("t".into(), ArrivalTime(1_000));
+    let entry = Entry { topic, payload, class: Class::Window, supersedes: None, queued };
     Batch {
         state: Checkpoint { changes, ..Checkpoint::default() },
         append: vec![(OutboxSeq(count), entry)],
@@ -370,7 +371,8 @@ fn a_full_disk_fails_the_commit_and_loses_nothing_that_was_committed() {
     let mut store = open(&path).unwrap().store;
     let fill = |seq: OutboxSeq| {
         let payload = vec![b'x'; 100_000];
-        let entry = Entry { topic: "t".into(), payload, class: Class::Late, supersedes: None };
+        let (topic, queued) = ("t".into(), ArrivalTime(1_000));
+        let entry = Entry { topic, payload, class: Class::Late, supersedes: None, queued };
         Batch { append: vec![(seq, entry)], ..Batch::default() }
     };
     let error = loop {

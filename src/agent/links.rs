@@ -1,11 +1,16 @@
 //! From the configuration to the two connections.
 
+use std::path::PathBuf;
+
 use super::AgentError;
-use crate::config::{Broker, Link, Login, Upstream};
+use super::observed::VERSION;
+use crate::config::{Broker, Config, Link, Login, Upstream};
 use crate::egress::EgressConfig;
 use crate::engine::settings::Settings;
 use crate::ingress::IngressConfig;
 use crate::mqtt::{self, Credentials};
+use crate::status::message;
+use crate::status::socket::usual_places;
 
 /// How to listen to the devices' broker, for all sources of `settings`.
 ///
@@ -24,13 +29,26 @@ pub fn ingress_config(broker: &Broker, settings: &Settings) -> Result<IngressCon
     })
 }
 
-/// How to publish to the central broker.
-pub(super) fn egress_config(upstream: &Upstream) -> Result<EgressConfig, AgentError> {
+/// How to publish to the central broker, in this generation.
+pub(super) fn egress_config(
+    upstream: &Upstream,
+    generation: &str,
+) -> Result<EgressConfig, AgentError> {
     Ok(EgressConfig {
+        will: Some((message::TOPIC.to_owned(), message::lost(generation, VERSION))),
         broker: connection(&upstream.link)?,
         in_flight: upstream.link.in_flight,
         prefix: upstream.prefix.clone(),
     })
+}
+
+/// Where the agent can be asked how it is; nowhere if the configuration says so.
+pub fn status_places(config: &Config) -> Vec<PathBuf> {
+    match &config.status.socket {
+        _ if !config.status.enabled => Vec::new(),
+        Some(socket) => vec![socket.clone()],
+        None => usual_places(),
+    }
 }
 
 fn connection(link: &Link) -> Result<mqtt::Broker, AgentError> {

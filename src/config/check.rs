@@ -3,9 +3,10 @@
 use super::finding::{ConfigErrors, Finding, KeyPath};
 use super::layers::Layers;
 use super::values::{Duration, Size, Whole, spoken};
-use super::{Broker, Config, Engine, Link, Login, Store, Upstream, policy, raw, sources};
+use super::{Broker, Config, Engine, Link, Login, Status, Store, Upstream, policy, raw, sources};
 use crate::engine::settings::{Combine, Limits, Scope};
 use crate::ids::RegionId;
+use crate::status::socket::LONGEST_PATH;
 use crate::time::Span;
 
 use std::ops::RangeInclusive;
@@ -89,6 +90,7 @@ pub(super) fn config(layers: Layers) -> Result<Config, ConfigErrors> {
     let upstream = upstream(&mut review, file.upstream.unwrap_or_default(), &gateway);
     two_clients(&mut review, &broker, &upstream);
     let store = store(&mut review, file.store.unwrap_or_default());
+    let status = status(&mut review, file.status.unwrap_or_default());
     let flink = file.compat.is_some();
     let tables = policy::Tables {
         defaults: file.defaults.unwrap_or_default(),
@@ -113,7 +115,7 @@ pub(super) fn config(layers: Layers) -> Result<Config, ConfigErrors> {
         limits: bounds(&limits, broker.max_payload),
     };
     ConfigErrors::unless_empty(review.findings)?;
-    Ok(Config { gateway, broker, upstream, store, flink, engine, layers })
+    Ok(Config { gateway, broker, upstream, store, status, flink, engine, layers })
 }
 
 fn gateway(review: &mut Review<'_>, raw: &raw::Gateway) -> String {
@@ -276,6 +278,22 @@ fn store(review: &mut Review<'_>, raw: raw::Store) -> Store {
             1 << 20..=1 << 40,
         ),
     }
+}
+
+fn status(review: &mut Review<'_>, raw: raw::Status) -> Status {
+    let path = KeyPath::dotted("status.socket");
+    match raw.socket.as_ref().map(|socket| socket.as_os_str().len()) {
+        Some(0) => review.refuse(
+            &path,
+            "empty; write a path, \"/run/tidegate/tidegate.sock\", or set status.enabled = false",
+        ),
+        Some(length) if length > LONGEST_PATH => review.refuse(
+            &path,
+            format!("{length} bytes long; a socket's path has at most {LONGEST_PATH}"),
+        ),
+        _ => {}
+    }
+    Status { enabled: raw.enabled.unwrap_or(true), socket: raw.socket }
 }
 
 fn scope(review: &mut Review<'_>, raw: &raw::Watermarks, flink: bool) -> Scope {

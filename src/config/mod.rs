@@ -46,6 +46,8 @@ pub struct Config {
     pub upstream: Upstream,
     /// What is kept on disk.
     pub store: Store,
+    /// Where the agent says how it is.
+    pub status: Status,
     /// `compat = "flink"`: Flink's semantics, for replays only.
     pub flink: bool,
     engine: Engine,
@@ -117,6 +119,15 @@ pub struct Store {
     pub commit_interval: Duration,
     /// What the outbox may take, in bytes.
     pub outbox_quota: u64,
+}
+
+/// Where the agent says how it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Status {
+    /// Whether it can be asked.
+    pub enabled: bool,
+    /// The socket; `None` is in the runtime directory.
+    pub socket: Option<PathBuf>,
 }
 
 /// What the settings of an engine are made for.

@@ -107,6 +107,7 @@ table! {
         broker: Broker,
         upstream: Upstream,
         store: Store,
+        status: Status,
         defaults: Defaults,
         watermarks: Watermarks,
         limits: Limits,
@@ -158,6 +159,14 @@ table! {
         path: PathBuf,
         commit_interval: Duration,
         outbox_quota: Size,
+    }
+}
+
+table! {
+    /// `[status]`
+    Status {
+        enabled: bool,
+        socket: PathBuf,
     }
 }
 

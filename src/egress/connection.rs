@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use rumqttc::{AsyncClient, Event, EventLoop, MqttOptions, Outgoing, Packet};
+use rumqttc::{AsyncClient, Event, EventLoop, LastWill, MqttOptions, Outgoing, Packet, QoS};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout_at};
 
-use super::{EgressConfig, EgressEvent, Item, LARGEST, Link};
+use super::{BESIDE, EgressConfig, EgressEvent, Item, LARGEST, Link};
 use crate::ids::OutboxSeq;
 use crate::mqtt::{Broker, CONNECT_TIMEOUT, LinkError, Retry};
 
@@ -34,8 +34,7 @@ async fn connection(
     outlet: &mpsc::Sender<Item>,
     retry: &mut Retry,
 ) -> Result<(), LinkError> {
-    // One more than the window, so that there is always room to take leave.
-    let (client, mut events) = AsyncClient::new(options(config), config.window() + 1);
+    let (client, mut events) = AsyncClient::new(options(config), config.window() + BESIDE);
     let mut network = events.network_options();
     network.set_connection_timeout(CONNECT_TIMEOUT.as_secs());
     events.set_network_options(network);
@@ -71,6 +70,10 @@ fn options(config: &EgressConfig) -> MqttOptions {
     let mut options = MqttOptions::new(client_id, config.broker.authority(), *port);
     if let Some(credentials) = credentials {
         options.set_credentials(&credentials.user, &credentials.password);
+    }
+    if let Some((topic, payload)) = &config.will {
+        let topic = config.full_topic(topic);
+        options.set_last_will(LastWill::new(topic, payload.clone(), QoS::AtLeastOnce, true));
     }
     // The library numbers publishes from 1 to `inflight` and stops when a number is still in use.
     // Eight windows of numbers let a PUBACK come late without holding up the others.

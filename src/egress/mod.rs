@@ -29,6 +29,12 @@ use crate::mqtt::{Broker, LinkError, Task};
 /// Largest topic and payload together, in bytes.
 pub const LARGEST: usize = 1 << 20;
 
+/// Stands for a message that is in no outbox: see [`Egress::tell`].
+pub const TOLD: OutboxSeq = OutboxSeq(u64::MAX);
+
+/// Messages of ours and the leave-taking, for which there is always room beside the window.
+const BESIDE: usize = 3;
+
 /// How long to wait for a clean end.
 const GOODBYE: Duration = Duration::from_secs(3);
 
@@ -42,12 +48,19 @@ pub struct EgressConfig {
     pub in_flight: u16,
     /// What every topic begins with; a `/` follows it. None when empty.
     pub prefix: String,
+    /// What the broker is to say, retained, when it no longer hears us: topic below the prefix, and payload.
+    pub will: Option<(String, Vec<u8>)>,
 }
 
 impl EgressConfig {
     /// A configuration with 100 publishes in flight.
     pub fn new(broker: Broker, prefix: &str) -> Self {
-        Self { broker, in_flight: 100, prefix: prefix.into() }
+        Self { broker, in_flight: 100, prefix: prefix.into(), will: None }
+    }
+
+    /// A topic below the prefix.
+    fn full_topic(&self, topic: &str) -> String {
+        below(&self.prefix, topic)
     }
 
     fn window(&self) -> usize {
@@ -60,7 +73,7 @@ impl EgressConfig {
 pub enum EgressEvent {
     /// Connected: to be sent again from the oldest entry without a PUBACK.
     Up,
-    /// The broker has taken this entry over. There is room in the window again.
+    /// The broker has taken this entry over, or [`TOLD`]. There is room in the window again.
     Acked(OutboxSeq),
     /// The broker closes the connection whenever it gets this entry, alone and more than once: it is
     /// to be put aside. Comes after the `Down`.
@@ -183,7 +196,25 @@ impl Egress {
 
     /// How many entries are on their way without a PUBACK; none while there is no connection.
     pub fn in_flight(&self) -> usize {
-        self.link.as_ref().map_or(0, |link| link.on_their_way.len())
+        let all = self.link.as_ref().map_or(0, |link| link.on_their_way.len());
+        all - usize::from(self.is_telling())
+    }
+
+    /// Whether there is a connection.
+    pub fn is_up(&self) -> bool {
+        self.link.is_some()
+    }
+
+    /// Whether what [`Self::tell`] was given last is on its way without a PUBACK.
+    pub fn is_telling(&self) -> bool {
+        self.link.as_ref().is_some_and(|link| link.on_their_way.contains(&TOLD))
+    }
+
+    /// Publishes something retained at QoS 1, below the prefix, beside the window: one message at a time, and another
+    /// when we leave. It is in no outbox; its PUBACK comes as that of [`TOLD`].
+    pub fn tell(&mut self, topic: &str, payload: Vec<u8>) -> Result<(), PublishError> {
+        let topic = self.full_topic(topic)?;
+        self.give(TOLD, topic, true, payload)
     }
 
     /// Publishes an entry at QoS 1, below the prefix. Never waits.
@@ -198,24 +229,30 @@ impl Egress {
         if size > LARGEST {
             return Err(PublishError::TooLarge { size });
         }
-        let free = self.window();
-        let link = self.link.as_mut().ok_or(PublishError::Down)?;
-        if free == 0 {
+        if self.link.is_some() && self.window() == 0 {
             return Err(PublishError::Full);
         }
+        self.give(seq, topic, false, payload)
+    }
+
+    fn give(
+        &mut self,
+        seq: OutboxSeq,
+        topic: String,
+        retain: bool,
+        payload: Vec<u8>,
+    ) -> Result<(), PublishError> {
+        let link = self.link.as_mut().ok_or(PublishError::Down)?;
         link.on_their_way.insert(seq);
         // Both fail only when the connection is gone. `Down` is then on its way, and what became of
         // this connection's entries does not matter any more.
         link.given.send(seq).map_err(|_| PublishError::Down)?;
-        let given = link.client.try_publish(topic, QoS::AtLeastOnce, false, payload);
+        let given = link.client.try_publish(topic, QoS::AtLeastOnce, retain, payload);
         given.map_err(|_| PublishError::Down)
     }
 
     fn full_topic(&self, topic: &str) -> Result<String, PublishError> {
-        let full = match self.prefix.trim_end_matches('/') {
-            "" => topic.to_owned(),
-            prefix => format!("{prefix}/{topic}"),
-        };
+        let full = below(&self.prefix, topic);
         let fits = full.len() <= usize::from(u16::MAX) && !full.contains(['+', '#', '\0']);
         if fits && !full.is_empty() { Ok(full) } else { Err(PublishError::Topic(full)) }
     }
@@ -227,6 +264,13 @@ impl Egress {
             drop(self.events);
             self.task.ended(GOODBYE).await;
         }
+    }
+}
+
+fn below(prefix: &str, topic: &str) -> String {
+    match prefix.trim_end_matches('/') {
+        "" => topic.to_owned(),
+        prefix => format!("{prefix}/{topic}"),
     }
 }
 

@@ -40,7 +40,10 @@ impl Engine {
         let mut scratch = std::mem::take(&mut self.scratch);
         let (decoded, message) = self.decode(publish, arrival, &mut scratch);
         match decoded {
-            Decoded::Unmatched => self.books.unmatched += 1,
+            Decoded::Unmatched => {
+                self.books.unmatched += 1;
+                self.unmatched.note(None, message.topic, message.arrival);
+            }
             Decoded::Ignored => self.books.ignored += 1,
             Decoded::Malformed(reason) => self.on_malformed(reason, message, out),
             Decoded::Items => {
@@ -90,10 +93,8 @@ impl Engine {
     }
 
     fn on_malformed(&mut self, reason: Reason, message: Message<'_>, out: &mut Effects) {
-        match reason {
-            Reason::Oversize => self.books.oversize += 1,
-            _ => self.books.malformed += 1,
-        }
+        self.books.refuse(reason);
+        self.refused.note(Some(reason), message.topic, message.arrival);
         let per_hour = self.settings.limits.refused_per_hour;
         match self.malformed[message.source].admit(message.arrival, per_hour) {
             Some(withheld) => {
@@ -217,7 +218,8 @@ impl Engine {
         message: &Message<'_>,
         out: &mut Effects,
     ) {
-        self.books.quarantined += 1;
+        self.books.refuse(reason);
+        self.refused.note(Some(reason), message.topic, message.arrival);
         self.mark(device);
         let per_hour = self.settings.limits.refused_per_hour;
         let Some(withheld) = self.devices[device].refusals.admit(message.arrival, per_hour) else {

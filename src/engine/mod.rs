@@ -23,9 +23,11 @@ mod intake;
 pub mod listen;
 pub mod loss;
 pub mod minimum;
+pub mod overview;
 pub mod pane;
 pub mod partition;
 pub mod progress;
+pub mod recent;
 mod records;
 pub mod region;
 pub mod restore;
@@ -54,6 +56,7 @@ use crate::engine::input::{Ingress, Input};
 use crate::engine::intake::Judged;
 use crate::engine::listen::Listening;
 use crate::engine::partition::{Partition, Partitions};
+use crate::engine::recent::Recent;
 use crate::engine::region::Region;
 use crate::engine::settings::{Aggregates, ClockRules, Combine, Policy, Scope, Settings};
 use crate::engine::side_output::RateLimit;
@@ -97,6 +100,10 @@ pub struct Engine {
     publish_at: Option<ArrivalTime>,
     malformed: Vec<RateLimit>,
     books: Books,
+    /// Topics of messages that no source claimed.
+    unmatched: Recent,
+    /// What was refused.
+    refused: Recent,
     /// The gateway's record as the store has it.
     stored_gateway: Vec<u8>,
     /// Devices that differ from what the store has.
@@ -154,6 +161,8 @@ impl Engine {
             publish_at: None,
             malformed: vec![RateLimit::default(); settings.sources.len()],
             books: Books::default(),
+            unmatched: Recent::default(),
+            refused: Recent::default(),
             stored_gateway: Vec::new(),
             dirty: Vec::new(),
             obsolete: Vec::new(),
@@ -329,7 +338,7 @@ impl Engine {
             policy.lateness = Span::ZERO; // processing time: nothing is ever out of order
         }
         let policy = self.shared(policy);
-        let member = self.regions[region].join(index, policy.allowed_lateness);
+        let member = self.regions[region].join(index, &policy);
         self.devices.push(Device {
             id: DeviceId::from(name),
             region_id,

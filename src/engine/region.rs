@@ -54,6 +54,8 @@ pub struct Region {
     idle_timeout: Span,
     /// Longest allowed lateness of its devices.
     allowed_lateness: Span,
+    /// Longest lateness and silence of a device in order: how far behind the clock the region may be.
+    usual_lag: Span,
     watermark: EventTime,
     /// The minimum with those held out: nothing at or below it comes from anybody.
     complete: EventTime,
@@ -95,6 +97,7 @@ impl Region {
             highest: EventTime::MIN,
             idle_timeout: policy.idle_timeout,
             allowed_lateness: Span::ZERO,
+            usual_lag: policy.lateness + policy.idle_timeout,
             watermark: EventTime::MIN,
             complete: EventTime::MIN,
             final_to: EventTime::MIN,
@@ -109,9 +112,10 @@ impl Region {
     }
 
     /// A device joins; returns its number among the members. It holds nothing until it speaks.
-    pub fn join(&mut self, device: usize, allowed_lateness: Span) -> usize {
+    pub fn join(&mut self, device: usize, policy: &Policy) -> usize {
         self.members.push(device);
-        self.allowed_lateness = self.allowed_lateness.max(allowed_lateness);
+        self.allowed_lateness = self.allowed_lateness.max(policy.allowed_lateness);
+        self.usual_lag = self.usual_lag.max(policy.lateness + policy.idle_timeout);
         self.members.len() - 1
     }
 
@@ -206,6 +210,22 @@ impl Region {
 
     /// Brings the watermarks up to date; tells whether any moved. `stamp` is the listened stamp.
     pub fn progress(&mut self, stamp: ArrivalTime) -> bool {
+        self.move_to(self.least(stamp), self.slowest(stamp))
+    }
+
+    /// The watermark as [`Self::progress`] would leave it, without moving anything.
+    pub fn watermark_at(&self, stamp: ArrivalTime) -> EventTime {
+        let least = self.least(stamp);
+        if least == EventTime::MAX { self.watermark } else { self.watermark.max(least) }
+    }
+
+    /// How far behind the clock the region may be while all is well.
+    pub fn usual_lag(&self) -> Span {
+        self.usual_lag
+    }
+
+    /// The least watermark of a member that is not left out; [`EventTime::MAX`] where there is none.
+    fn least(&self, stamp: ArrivalTime) -> EventTime {
         let (mut least, highest) = (self.least_own(), self.highest(stamp));
         for (lateness, max_hold) in self.followers.keys() {
             let follower = bounded(stamp.stamped(), *lateness);
@@ -213,7 +233,7 @@ impl Region {
                 least = least.min(follower);
             }
         }
-        self.move_to(least, self.slowest(stamp))
+        least
     }
 
     /// The least watermark of a member, whether left out or not; [`EventTime::MAX`] where none has spoken.
@@ -410,7 +430,7 @@ mod tests {
     fn region(members: usize) -> Region {
         let mut region = Region::new("north".into(), &Policy::default());
         (0..members).for_each(|device| {
-            region.join(device, Span(10));
+            region.join(device, &Policy { allowed_lateness: Span(10), ..Policy::default() });
         });
         region
     }

@@ -339,3 +339,31 @@ fn a_clock_that_gets_its_time_does_not_tell_decades_of_watermarks() {
     assert!(reports.count() < 20);
     gateway.tick(i64::MAX);
 }
+
+#[test]
+fn the_views_tell_devices_by_state_and_regions_at_any_moment() {
+    let mut gateway = Gateway::new(settings());
+    for (device, time) in [("a", NOON), ("b", NOON), ("c", NOON + HOUR)] {
+        gateway.send(NOON, &reading(device, time));
+    }
+    gateway.tick(NOON + 6 * MINUTE);
+    gateway.send(NOON + 6 * MINUTE, &heartbeat("a", NOON + 6 * MINUTE));
+    let counts = gateway.engine.device_counts();
+    let of = (counts.active, counts.idle, counts.following, counts.without_time);
+    assert_eq!(of, (1, 0, 1, 1), "a is heard, b follows the clock, c never had a time");
+
+    let later = NOON + 8 * MINUTE - 1;
+    let now = Now { wall: ArrivalTime(later), mono: MonoTime(later - NOON) };
+    let view = gateway.engine.region_views(now).next().expect("a region");
+    let follows = EventTime(later - 2 * MINUTE - 1);
+    assert_eq!((view.watermark, view.devices), (Some(follows), 3), "the clock is applied");
+    assert_eq!(view.usual_lag, Span::from_mins(7), "lateness and idle timeout");
+    assert!(gateway.engine.region_watermark("north") < Some(follows), "and nothing has moved");
+
+    gateway.send(NOON + 8 * MINUTE, "{");
+    let seen: Vec<_> = gateway.engine.refused().iter().map(|seen| seen.reason).collect();
+    assert_eq!(seen, [Some(crate::event::Reason::Syntax), Some(crate::event::Reason::Future)]);
+    gateway.restart(NOON + 9 * MINUTE, settings());
+    let books = gateway.engine.books();
+    assert_eq!((books.future, books.syntax, books.by_reason()), (1, 1, (1, 1)));
+}

@@ -28,8 +28,9 @@ use super::{Batch, Receipt, Store};
 use crate::engine::checkpoint::Checkpoint;
 use crate::event::Class;
 use crate::ids::OutboxSeq;
+use crate::time::ArrivalTime;
 
-/// What an entry costs besides its bytes: keys, and its place in memory (49 bytes, 77 where it
+/// What an entry costs besides its bytes: keys, and its place in memory (53 bytes, 81 where it
 /// supersedes).
 const OVERHEAD: u64 = 96;
 
@@ -61,6 +62,8 @@ struct Slot {
     size: u32,
     /// The two halves of a number (0: none), which whole would be padded.
     supersedes: [u32; 2],
+    /// When it was appended, in seconds since the epoch; 0 where nobody knows.
+    queued: u32,
 }
 
 /// What became of an entry and of others on its account.
@@ -199,7 +202,21 @@ impl Outbox {
         self.len() == 0
     }
 
-    /// What counts against the quota, in bytes: topics, payloads, and 114 bytes for each entry.
+    /// When the oldest entry was appended. `None` where there is none, or nobody knows.
+    pub fn oldest(&self) -> Option<ArrivalTime> {
+        let oldest = |slots: &BTreeMap<u64, Slot>| {
+            slots.first_key_value().map(|(seq, slot)| (*seq, slot.queued))
+        };
+        let (_, queued) = self.classes.iter().filter_map(oldest).min()?;
+        (queued != 0).then_some(ArrivalTime(i64::from(queued) * 1_000))
+    }
+
+    /// What it may hold, in bytes.
+    pub fn quota(&self) -> u64 {
+        self.quota
+    }
+
+    /// What counts against the quota, in bytes: topics, payloads, and 118 bytes for each entry.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -219,18 +236,23 @@ impl Outbox {
         self.evicted[class as usize]
     }
 
+    /// Entries evicted since the outbox was loaded.
+    pub fn evicted(&self) -> u64 {
+        self.evicted.iter().sum()
+    }
+
     fn slots(&self, class: Class) -> &BTreeMap<u64, Slot> {
         &self.classes[class as usize]
     }
 
     fn insert(&mut self, seq: OutboxSeq, summary: Summary) {
-        let Summary { size, class, supersedes } = summary;
+        let Summary { size, class, supersedes, queued } = summary;
         let key = supersedes.unwrap_or(0);
         if key != 0 {
             self.newest.insert(key, seq.0);
         }
         self.bytes += u64::from(size) + OVERHEAD;
-        self.classes[class as usize].insert(seq.0, Slot::new(size, key));
+        self.classes[class as usize].insert(seq.0, Slot::new(size, key, queued));
     }
 
     /// Removes the newest entry about `key` unless it is in flight.
@@ -283,8 +305,8 @@ impl Outbox {
 }
 
 impl Slot {
-    fn new(size: u32, key: u64) -> Self {
-        Self { size, supersedes: [(key >> 32) as u32, key as u32] }
+    fn new(size: u32, key: u64, queued: u32) -> Self {
+        Self { size, supersedes: [(key >> 32) as u32, key as u32], queued }
     }
 
     fn key(self) -> u64 {

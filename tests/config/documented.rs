@@ -15,6 +15,7 @@ const SECTIONS: &[(&str, &str, bool)] = &[
     ("## [broker]", "[broker]\n", false),
     ("## [upstream]", "[upstream]\n", false),
     ("## [store]", "[store]\n", false),
+    ("## [status]", "[status]\n", false),
     ("## [defaults]", "[defaults]\n", false),
     ("## [watermarks]", "[watermarks]\n", false),
     ("## [limits]", "[limits]\n", false),

@@ -18,6 +18,7 @@ mod outages;
 mod reference;
 mod setup;
 mod starts;
+mod status;
 #[path = "../support/mod.rs"]
 mod support;
 mod whole_run;

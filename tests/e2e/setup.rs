@@ -108,6 +108,9 @@ port = {central_port}
 path = "{store}"
 commit-interval = "200ms"
 
+[status]
+socket = "{socket}"
+
 [defaults]
 allowed-lateness = "{allowed_lateness}"
 idle-timeout = "{idle_timeout}"
@@ -141,6 +144,7 @@ rollups = ["day"]
 metric = [{{ name = "power", from = "/power", unit = "W", aggregates = {AGGREGATES} }}]
 "#,
             store = store.display(),
+            socket = self.dir.path().join("status.sock").display(),
         );
         fs::write(self.config(), text).expect("the directory is ours");
     }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use tidegate::egress::{Egress, EgressConfig, EgressEvent, LARGEST, PublishError};
+use tidegate::egress::{Egress, EgressConfig, EgressEvent, LARGEST, PublishError, TOLD};
 use tidegate::ids::OutboxSeq;
 use tidegate::mqtt::LinkError;
 
@@ -112,6 +112,35 @@ async fn everything_arrives_in_order_when_the_broker_is_killed_and_forgets() {
     assert_eq!(arrived, 100, "the window, and nothing beyond it");
     assert_all_in_order(&messages, 200);
     assert_eq!(egress.window(), 100, "the window is open again");
+}
+
+#[tokio::test]
+async fn what_is_told_goes_beside_a_full_window_and_a_will_when_the_link_breaks() {
+    let broker = Broker::start();
+    let proxy = Proxy::to(broker.port());
+    let mut listener = Subscriber::to(broker.port(), "gw/status").await;
+    let mut config =
+        EgressConfig { in_flight: 1, ..EgressConfig::new(at(proxy.port(), "out"), "gw") };
+    config.will = Some(("status".into(), b"lost".to_vec()));
+    let mut egress = Egress::start(config);
+    assert_eq!(egress.tell("status", b"there".to_vec()), Err(PublishError::Down));
+    assert_eq!(within(10, egress.next()).await, EgressEvent::Up);
+    proxy.set(Mode::Held);
+    let mut outbox = Outbox::of(2);
+    outbox.fill(&mut egress);
+    assert_eq!((egress.window(), egress.in_flight(), egress.is_telling()), (0, 1, false));
+    egress.tell("status", b"there".to_vec()).unwrap();
+    assert_eq!(listener.next().await.unwrap().payload, "there");
+    assert_eq!((egress.window(), egress.in_flight(), egress.is_telling()), (0, 1, true));
+
+    proxy.set(Mode::Open);
+    assert_eq!(within(10, egress.next()).await, EgressEvent::Acked(OutboxSeq(0)));
+    assert_eq!(within(10, egress.next()).await, EgressEvent::Acked(TOLD));
+    assert_eq!((egress.window(), egress.is_telling()), (1, false));
+    proxy.cut();
+    assert_eq!(listener.next().await.unwrap().payload, "lost");
+    let kept = Subscriber::to(broker.port(), "gw/status").await.next().await.unwrap();
+    assert!(kept.retain && kept.payload == "lost");
 }
 
 #[tokio::test]

@@ -1,0 +1,136 @@
+//! While the store is away: nothing is taken in and no result is sent, but whoever asks is told, and so is the centre.
+
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep_until};
+use tracing::{debug, warn};
+
+use super::leaving::say_farewell;
+use super::links::egress_config;
+use super::observed::{down, enter};
+use super::telling::Telling;
+use super::{STORE_PAUSES, Session};
+use crate::clock::Clock;
+use crate::config::Config;
+use crate::egress::{Egress, EgressEvent};
+use crate::status::socket::Server;
+use crate::status::{LinkState, Status, health, message};
+use crate::store::StoreError;
+use crate::time::ArrivalTime;
+
+/// The agent without a store.
+pub(super) struct Adrift<'a> {
+    config: &'a Config,
+    clock: &'a Clock,
+    /// The last that was known.
+    status: Status,
+    egress: Option<Egress>,
+    telling: Telling,
+}
+
+impl<'a> Adrift<'a> {
+    /// From the last that was known, and why the store failed.
+    pub(super) fn new(
+        config: &'a Config,
+        clock: &'a Clock,
+        mut status: Status,
+        error: &StoreError,
+    ) -> Self {
+        let now = clock.now();
+        status.store.error = Some(error.to_string());
+        for link in [&mut status.broker, &mut status.upstream] {
+            enter(link, LinkState::Away, now);
+            link.in_flight = 0;
+        }
+        // A password that cannot be read is said when the store is open again.
+        let egress = egress_config(&config.upstream, &status.generation).ok().map(Egress::start);
+        Self { config, clock, status, egress, telling: Telling::new(Instant::now()) }
+    }
+
+    /// Tries to open the store again, after a growing `pause`, until it opens. `None`: we were asked to end, and took
+    /// leave.
+    pub(super) async fn reopens(
+        mut self,
+        since: ArrivalTime,
+        pause: &mut Duration,
+        server: &mut Server,
+        shutdown: &mut (impl Future<Output = ()> + Unpin),
+    ) -> Option<Session<'a>> {
+        while self.waits(*pause, server, shutdown).await {
+            *pause = (*pause * 2).min(STORE_PAUSES.1);
+            match Session::open(self.config, self.clock, since) {
+                Ok(session) => return Some(session),
+                Err(error) => {
+                    warn!(%error, ?pause, "the store cannot be opened yet");
+                    self.status.store.error = Some(error.to_string());
+                }
+            }
+        }
+        self.leave().await;
+        None
+    }
+
+    /// Waits. `false`: we are asked to end.
+    async fn waits(
+        &mut self,
+        pause: Duration,
+        server: &mut Server,
+        shutdown: &mut (impl Future<Output = ()> + Unpin),
+    ) -> bool {
+        let until = Instant::now() + pause;
+        loop {
+            let look_at = self.telling.look_at;
+            tokio::select! {
+                () = &mut *shutdown => return false,
+                () = sleep_until(until) => return true,
+                request = server.next() => request.answer(self.judged()),
+                event = next(&mut self.egress) => self.on_egress(&event),
+                () = sleep_until(look_at) => self.look(),
+            }
+        }
+    }
+
+    /// Takes leave of the centre.
+    async fn leave(self) {
+        let Some(mut egress) = self.egress else { return };
+        say_farewell(&mut egress, self.clock, &self.status.generation);
+        egress.close().await;
+    }
+
+    fn judged(&mut self) -> &Status {
+        self.status.at = self.clock.now().wall.0;
+        self.status.health = health::judge(&self.status);
+        &self.status
+    }
+
+    fn on_egress(&mut self, event: &EgressEvent) {
+        let now = self.clock.now();
+        match event {
+            EgressEvent::Up => {
+                enter(&mut self.status.upstream, LinkState::Connected, now);
+                self.telling.again(Instant::now());
+            }
+            EgressEvent::Down { error } => down(&mut self.status.upstream, error, now),
+            EgressEvent::Acked(_) | EgressEvent::Rejected(_) => {}
+        }
+    }
+
+    fn look(&mut self) {
+        let looked = Instant::now();
+        self.telling.later(looked);
+        let payload = message::online(self.judged());
+        if let Some(egress) = self.egress.as_mut().filter(|egress| egress.is_up())
+            && self.telling.is_due(&self.status.health, looked)
+            && let Err(error) = egress.tell(message::TOPIC, payload)
+        {
+            debug!(%error, "the centre is not told how we are");
+        }
+    }
+}
+
+async fn next(egress: &mut Option<Egress>) -> EgressEvent {
+    match egress {
+        Some(egress) => egress.next().await,
+        None => std::future::pending().await,
+    }
+}

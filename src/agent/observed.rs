@@ -1,0 +1,185 @@
+//! What the agent sees of its connections and of its store, and the status that it makes of it.
+
+use crate::config::Config;
+use crate::egress::Egress;
+use crate::engine::Engine;
+use crate::engine::overview::RegionView;
+use crate::engine::recent::Recent;
+use crate::event::Class;
+use crate::mqtt::LinkError;
+use crate::status::{
+    Devices, Example, Link, LinkState, MOST_REGIONS, Outbox, Region, SCHEMA, Status, Store, health,
+};
+use crate::store;
+use crate::time::{ArrivalTime, Now};
+
+use super::Session;
+
+/// Version of this agent.
+pub(super) const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// What happened to the two connections and the store of a session.
+#[derive(Debug)]
+pub(super) struct Observed {
+    /// When the agent was started.
+    since: ArrivalTime,
+    pub(super) broker: Link,
+    pub(super) upstream: Link,
+    pub(super) refused_filters: Vec<String>,
+    /// When the last commit ended, and how long it took in milliseconds.
+    pub(super) last_commit: Option<(ArrivalTime, u64)>,
+    lost_at: Option<ArrivalTime>,
+    no_room: u64,
+    no_room_at: Option<ArrivalTime>,
+}
+
+impl Observed {
+    /// Nothing is connected yet.
+    pub(super) fn new(since: ArrivalTime, now: Now, [broker, upstream]: [String; 2]) -> Self {
+        let link = |address| Link { address, since: now.wall.0, ..Link::default() };
+        Self {
+            since,
+            broker: link(broker),
+            upstream: link(upstream),
+            refused_filters: Vec::new(),
+            last_commit: None,
+            lost_at: None,
+            no_room: 0,
+            no_room_at: None,
+        }
+    }
+
+    /// So many records found no room so far.
+    pub(super) fn no_room(&mut self, count: u64, now: Now) {
+        if count > self.no_room {
+            self.no_room_at = Some(now.wall);
+        }
+        self.no_room = count;
+    }
+
+    /// What was there before this session found no room before it.
+    pub(super) fn no_room_before(&mut self, count: u64) {
+        self.no_room = count;
+    }
+
+    /// The outbox was full. What is only progress of event time is not missed.
+    pub(super) fn evicted(&mut self, mut classes: impl Iterator<Item = Class>, now: Now) {
+        if classes.any(|class| class != Class::Watermark) {
+            self.lost_at = Some(now.wall);
+        }
+    }
+}
+
+/// The connection is in another state since `now`.
+pub(super) fn enter(link: &mut Link, state: LinkState, now: Now) {
+    if link.state != state {
+        (link.state, link.since) = (state, now.wall.0);
+    }
+    (link.error, link.remedy) = (None, None);
+}
+
+/// There is no connection; told again for each attempt that fails.
+pub(super) fn down(link: &mut Link, error: &LinkError, now: Now) {
+    enter(link, LinkState::Away, now);
+    link.error = Some(error.to_string());
+    link.remedy = error.remedy().map(str::to_owned);
+}
+
+impl Session<'_> {
+    /// How the agent is. From memory, and changes nothing.
+    pub(super) fn status(&self) -> Status {
+        let now = self.clock.now();
+        let observed = &self.observed;
+        let (regions, region_count) = regions(&self.engine, now);
+        let millis = |time: Option<ArrivalTime>| time.map(|time| time.0);
+        let mut status = Status {
+            schema: SCHEMA,
+            gateway: self.config.gateway.clone(),
+            version: VERSION.to_owned(),
+            generation: self.identity.generation.to_string(),
+            at: now.wall.0,
+            since: observed.since.0,
+            health: health::Health::default(),
+            clock: Some(self.clock.quality()),
+            broker: Link { in_flight: self.uncommitted.len(), ..observed.broker.clone() },
+            refused_filters: observed.refused_filters.clone(),
+            upstream: upstream(&observed.upstream, &self.egress),
+            store: store_status(self.config, observed.last_commit),
+            outbox: outbox(&self.outbox, millis(observed.lost_at)),
+            watermark: self.engine.published_watermark().map(|w| w.0),
+            regions,
+            region_count,
+            devices: devices(&self.engine),
+            unmatched: examples(self.engine.unmatched()),
+            refused: examples(self.engine.refused()),
+            books: *self.engine.books(),
+            no_room_at: millis(observed.no_room_at),
+        };
+        status.health = health::judge(&status);
+        status
+    }
+}
+
+fn upstream(link: &Link, egress: &Egress) -> Link {
+    Link { in_flight: egress.in_flight(), ..link.clone() }
+}
+
+fn store_status(config: &Config, last_commit: Option<(ArrivalTime, u64)>) -> Store {
+    let (last_commit, commit_took) = last_commit.unzip();
+    let path = config.store.path.display().to_string();
+    Store { path, error: None, last_commit: last_commit.map(|at| at.0), commit_took }
+}
+
+fn outbox(outbox: &store::Outbox, lost_at: Option<i64>) -> Outbox {
+    Outbox {
+        entries: outbox.len(),
+        bytes: outbox.bytes(),
+        quota: outbox.quota(),
+        oldest: outbox.oldest().map(|at| at.0),
+        evicted: outbox.evicted(),
+        lost_at,
+    }
+}
+
+/// Those furthest beyond their usual lag, and how many there are in all.
+fn regions(engine: &Engine, now: Now) -> (Vec<Region>, usize) {
+    let mut regions: Vec<Region> =
+        engine.region_views(now).map(|view| region(&view, now)).collect();
+    let count = regions.len();
+    regions.sort_by(|a, b| b.excess().cmp(&a.excess()).then_with(|| a.region.cmp(&b.region)));
+    regions.truncate(MOST_REGIONS);
+    (regions, count)
+}
+
+fn region(view: &RegionView, now: Now) -> Region {
+    let watermark = view.watermark.map(|w| w.0);
+    Region {
+        region: view.id.as_str().to_owned(),
+        watermark,
+        lag: watermark.map(|w| now.wall.0.saturating_sub(w)),
+        usual_lag: view.usual_lag.0,
+        devices: view.devices,
+        idle: view.idle,
+    }
+}
+
+fn devices(engine: &Engine) -> Devices {
+    let counts = engine.device_counts();
+    Devices {
+        known: engine.device_count(),
+        active: counts.active,
+        idle: counts.idle,
+        following: counts.following,
+        without_time: counts.without_time,
+    }
+}
+
+fn examples(recent: &Recent) -> Vec<Example> {
+    let example = |seen: &crate::engine::recent::Seen| Example {
+        reason: seen.reason.map(|reason| reason.as_str().to_owned()),
+        topic: seen.topic.to_string(),
+        count: seen.count,
+        last: seen.last.map(|at| at.0),
+    };
+    recent.iter().map(example).collect()
+}

@@ -1,0 +1,258 @@
+//! Whether all is well, from what a [`Status`] says: pure rules, each with its words and its remedy.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::engine::books::Books;
+use crate::status::{Link, LinkState, Outbox, Region, Status};
+use crate::time::ClockQuality;
+
+const SECOND: i64 = 1_000;
+const MINUTE: i64 = 60 * SECOND;
+const HOUR: i64 = 60 * MINUTE;
+
+/// Longest absence of the devices' broker that is only a warning: it is restarted, or we are.
+const RECONNECTING: i64 = 10 * SECOND;
+
+/// Longest time of catching up that needs no word.
+const CATCHING_UP: i64 = 10 * MINUTE;
+
+/// Lag of a watermark above the usual that warns, and that is critical (SPEC 10).
+const LAG: (i64, i64) = (5 * MINUTE, 10 * MINUTE);
+
+/// How full the outbox is when it warns, in percent.
+const FULL: u64 = 80;
+
+/// How long something that happened once is spoken of.
+const REMEMBERED: i64 = HOUR;
+
+/// How it is.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+#[serde(rename_all = "kebab-case")]
+pub enum Level {
+    /// All is well.
+    #[default]
+    Ok,
+    /// It works, and somebody should look at it.
+    Degraded,
+    /// It does not do its work, or loses results.
+    Failing,
+}
+
+impl Level {
+    /// The exit code of `tidegate status`, as monitoring has it: 0 ok, 1 warning, 2 critical.
+    pub fn exit_code(self) -> u8 {
+        match self {
+            Self::Ok => 0,
+            Self::Degraded => 1,
+            Self::Failing => 2,
+        }
+    }
+}
+
+impl fmt::Display for Level {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Ok => "ok",
+            Self::Degraded => "degraded",
+            Self::Failing => "failing",
+        })
+    }
+}
+
+/// How it is, and why.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Health {
+    /// That of the worst reason.
+    pub level: Level,
+    /// What is not well, the worst first.
+    pub reasons: Vec<Reason>,
+}
+
+/// One thing that is not well.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reason {
+    /// How bad it is.
+    pub level: Level,
+    /// A word for scripts; it never changes its meaning.
+    pub code: String,
+    /// What is wrong.
+    pub text: String,
+    /// What to do about it.
+    pub remedy: String,
+}
+
+impl Reason {
+    fn new(level: Level, code: &str, text: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self { level, code: code.into(), text: text.into(), remedy: remedy.into() }
+    }
+}
+
+/// Judges a status; what it says of its health so far is not looked at.
+pub fn judge(status: &Status) -> Health {
+    let mut reasons: Vec<Reason> = [
+        store(status.store.error.as_deref()),
+        devices_broker(status),
+        refused(&status.refused_filters),
+        central_broker(&status.upstream),
+        outbox_lost(&status.outbox, status.at),
+        outbox_full(&status.outbox),
+        lag(status),
+        no_room(&status.books, status.no_room_at, status.at),
+        clock(status.clock),
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
+    reasons.sort_by_key(|reason| std::cmp::Reverse(reason.level));
+    let level = reasons.first().map(|worst| worst.level).unwrap_or_default();
+    Health { level, reasons }
+}
+
+fn store(error: Option<&str>) -> Option<Reason> {
+    let text = format!("the store cannot be used: {}", error?);
+    let remedy =
+        "make room on the disk, or see what the log says of it; it is tried again by itself";
+    Some(Reason::new(Level::Failing, "store", text, remedy))
+}
+
+fn devices_broker(status: &Status) -> Option<Reason> {
+    let Link { address, state, since, .. } = &status.broker;
+    let lasted = status.at - since;
+    match state {
+        LinkState::Connected => None,
+        // While the store is away we stay away ourselves.
+        LinkState::Away if status.store.error.is_some() => None,
+        LinkState::Away => {
+            let level = if lasted > RECONNECTING { Level::Failing } else { Level::Degraded };
+            let text =
+                format!("not connected to the devices' broker, {address}{}", why(&status.broker));
+            Some(Reason::new(level, "broker-away", text, remedy(&status.broker)))
+        }
+        LinkState::CatchingUp if lasted > CATCHING_UP => {
+            let text = format!(
+                "still hearing what the devices' broker had queued, for {} now",
+                spoken(lasted)
+            );
+            let remedy = "it comes faster than it is handled, or never ends: see `received` in the books, and the \
+                          processor's load";
+            Some(Reason::new(Level::Degraded, "catching-up", text, remedy))
+        }
+        LinkState::CatchingUp => None,
+    }
+}
+
+fn refused(filters: &[String]) -> Option<Reason> {
+    let first = filters.first()?;
+    let others = match filters.len() {
+        1 => String::new(),
+        all => format!(" and {} others", all - 1),
+    };
+    let text = format!("the devices' broker refused to subscribe us to {first}{others}");
+    let remedy = "allow this client to read it in the broker's access list, and restart the broker or the agent";
+    Some(Reason::new(Level::Degraded, "subscription-refused", text, remedy))
+}
+
+fn central_broker(link: &Link) -> Option<Reason> {
+    (link.state == LinkState::Away).then(|| {
+        let text = format!("not connected to the central broker, {}{}", link.address, why(link));
+        Reason::new(Level::Degraded, "upstream-away", text, remedy(link))
+    })
+}
+
+fn why(link: &Link) -> String {
+    link.error.as_ref().map_or_else(String::new, |error| format!(": {error}"))
+}
+
+fn remedy(link: &Link) -> &str {
+    link.remedy.as_deref().unwrap_or("it is tried again by itself")
+}
+
+fn outbox_lost(outbox: &Outbox, at: i64) -> Option<Reason> {
+    let ago = at - outbox.lost_at.filter(|lost| at - lost < REMEMBERED)?;
+    let text = format!("the outbox was full {} ago, and results had to go", spoken(ago));
+    let remedy = "bring the central broker back, or make store.outbox-quota larger";
+    Some(Reason::new(Level::Failing, "outbox-lost", text, remedy))
+}
+
+fn outbox_full(outbox: &Outbox) -> Option<Reason> {
+    let percent = outbox.bytes.saturating_mul(100) / outbox.quota.max(1);
+    (percent >= FULL).then(|| {
+        let text = format!("the outbox is {percent} % full; beyond 100 % the least valuable goes");
+        let remedy = "bring the central broker back, or make store.outbox-quota larger";
+        Reason::new(Level::Degraded, "outbox-full", text, remedy)
+    })
+}
+
+/// While we do not listen, or hear what was queued, watermarks stand still by design; and after that a device that is
+/// silent still has its idle timeout, in which it holds its region where it was before.
+fn lag(status: &Status) -> Option<Reason> {
+    if status.broker.state != LinkState::Connected {
+        return None;
+    }
+    let listened = status.at - status.broker.since;
+    let judged = || status.regions.iter().filter(|region| listened >= region.usual_lag);
+    let above = |limit| move |region: &&Region| region.excess().is_some_and(|ms| ms > limit);
+    let worst = judged().max_by_key(|region| region.excess())?;
+    let level = match worst.excess()? {
+        excess if excess > LAG.1 => Level::Failing,
+        excess if excess > LAG.0 => Level::Degraded,
+        _ => return None,
+    };
+    let regions = judged().filter(above(LAG.0)).count();
+    let others =
+        if regions > 1 { format!("; {} more lag too", regions - 1) } else { String::new() };
+    let text = format!(
+        "region {} is {} behind, where up to {} is usual{others}",
+        worst.region,
+        spoken(worst.lag.unwrap_or_default()),
+        spoken(worst.usual_lag)
+    );
+    let remedy = "a device of it sends old times: see alert/held-out, late/ and quarantine/; if it always lags, give \
+                  the region or the device its own lateness";
+    Some(Reason::new(level, "lag", text, remedy))
+}
+
+fn no_room(books: &Books, last: Option<i64>, at: i64) -> Option<Reason> {
+    let ago = at - last.filter(|last| at - last < REMEMBERED)?;
+    let text =
+        format!("records find no room, the last {} ago; {} in all", spoken(ago), books.no_room);
+    let remedy =
+        "raise limits.max-devices or limits.max-open-windows, or find out who sends so many names";
+    Some(Reason::new(Level::Degraded, "no-room", text, remedy))
+}
+
+fn clock(quality: Option<ClockQuality>) -> Option<Reason> {
+    let (text, remedy) = match quality? {
+        ClockQuality::Synchronised | ClockQuality::Holdover => return None,
+        ClockQuality::Suspect => (
+            "the system clock was set after the start, and is not what the agent goes by",
+            "restart the agent once the system's time is right",
+        ),
+        ClockQuality::Unsynchronised => (
+            "nothing keeps the gateway's clock in step",
+            "let chrony, ntpd or systemd-timesyncd keep the time; results say what it was worth",
+        ),
+    };
+    Some(Reason::new(Level::Degraded, "clock", text, remedy))
+}
+
+/// A span for people, in its two largest units.
+pub fn spoken(ms: i64) -> String {
+    let (sign, ms) = if ms < 0 { ("-", ms.saturating_neg()) } else { ("", ms) };
+    let seconds = ms / SECOND;
+    let text = match seconds {
+        0 => format!("{ms} ms"),
+        1..60 => format!("{seconds} s"),
+        60..3_600 => format!("{} min {} s", seconds / 60, seconds % 60),
+        3_600..86_400 => format!("{} h {} min", seconds / 3_600, seconds % 3_600 / 60),
+        _ => format!("{} d {} h", seconds / 86_400, seconds % 86_400 / 3_600),
+    };
+    format!("{sign}{text}")
+}
+
+#[cfg(test)]
+mod tests;
