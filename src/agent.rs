@@ -48,21 +48,13 @@ pub enum AgentError {
         /// Why.
         source: RestoreError,
     },
-    /// A password cannot be read. The file is not named: what stands in its place may be the password.
-    #[error("the password-file of user `{user}` cannot be read: {source}")]
-    Password {
-        /// Whose password.
-        user: String,
-        /// What the system said.
-        source: std::io::Error,
-    },
 }
 
 impl AgentError {
     /// Whether another configuration would do, and nothing else.
     pub fn is_of_configuration(&self) -> bool {
         match self {
-            Self::Restore { source: RestoreError::Changed(_), .. } | Self::Password { .. } => true,
+            Self::Restore { source: RestoreError::Changed(_), .. } => true,
             Self::Restore { .. } | Self::Store(_) => false,
         }
     }
@@ -158,8 +150,8 @@ impl<'a> Session<'a> {
             store = %config.store.path.display(), generation = %store.generation(),
             devices = engine.device_count(), outbox = outbox.len(), "store open"
         );
-        let ingress = ingress_config(&config.broker, engine.settings())?;
-        let egress = egress_config(&config.upstream)?;
+        let ingress = ingress_config(config, engine.settings());
+        let egress = egress_config(config);
         info!(devices = %ingress.broker, central = %egress.broker, "connecting");
         let clock_of_arrivals = clock.clone();
         let mut session = Self {

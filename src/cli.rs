@@ -256,8 +256,7 @@ fn run_record(
     count: Option<u64>,
     filters: &[String],
 ) -> Result<ExitCode, Failure> {
-    let mut ingress = agent::ingress_config(&config.broker, &config.settings(Mode::Run))
-        .map_err(|error| Failure::new(exit::CONFIG, error))?;
+    let mut ingress = agent::ingress_config(config, &config.settings(Mode::Run));
     ingress.broker.client_id += "-record";
     ingress.session_expiry = std::time::Duration::ZERO;
     if !filters.is_empty() {
