@@ -31,7 +31,7 @@ use crate::time::{ClockQuality, Now};
 use crate::wire::encode::{Identity, encode};
 
 use self::links::egress_config;
-pub use self::links::ingress_config;
+pub use self::links::{connections, ingress_config};
 use self::opening::{commit_now, open_store};
 
 /// Why the agent gave up. What can be waited for is not among it.
@@ -344,10 +344,7 @@ impl<'a> Session<'a> {
                 self.commit_soon();
             }
             EgressEvent::Rejected(seq) => {
-                error!(
-                    seq = seq.0,
-                    "the central broker closes the connection on this output; it is dropped"
-                );
+                error!(seq = seq.0, "the central broker refuses this output; it is dropped");
                 self.outbox.acked(seq);
                 self.commit_soon();
             }

@@ -174,6 +174,7 @@ fn check(config: &Config) -> Result<ExitCode, Failure> {
     }
     let settings = config.settings(Mode::Run);
     println!("configuration is good: gateway {:?}", config.gateway);
+    println!("  {}", agent::connections(config).join("\n  "));
     for source in &settings.sources {
         let profile = &source.profile;
         let window = &settings.windows[source.base].name;

@@ -31,6 +31,15 @@ pub(super) fn egress_config(config: &Config) -> EgressConfig {
     }
 }
 
+/// Both connections, for people: whom to connect to, as whom, and how.
+pub fn connections(config: &Config) -> [String; 2] {
+    let sides = [("devices", &config.broker.link), ("central", &config.upstream.link)];
+    sides.map(|(name, link)| {
+        let broker = connection(link, &config.gateway);
+        format!("{name}: {broker}, MQTT {}", broker.version.as_str())
+    })
+}
+
 fn connection(link: &Link, gateway: &str) -> mqtt::Broker {
     mqtt::Broker {
         host: link.host.clone(),

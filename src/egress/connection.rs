@@ -42,7 +42,7 @@ async fn connection(
             Event::Accepted(accepted) => {
                 retry.up();
                 let (client, given) = unused.take().expect("a connection is accepted once");
-                flight.keep_alive = events.keep_alive();
+                flight.keep_to(events.keep_alive());
                 // Nobody takes it when we are leaving.
                 let _leaving = outlet.send(Item::Up(Link::new(client, given, accepted))).await;
             }
@@ -115,6 +115,12 @@ impl Flight {
             self.silent_at = Instant::now() + self.patience();
         }
         Ok(event)
+    }
+
+    /// The connection has this keep-alive: in MQTT 5 the broker may ask for another one.
+    fn keep_to(&mut self, keep_alive: Duration) {
+        self.keep_alive = keep_alive;
+        self.silent_at = Instant::now() + self.patience();
     }
 
     fn deadline(&self) -> Instant {

@@ -121,7 +121,6 @@ pub(crate) async fn open(broker: &Broker, wishes: &Wishes) -> Result<(Client, Ev
     let access = tokio::task::spawn_blocking(move || files.access()).await;
     let access = access.expect("reading files does not panic")?;
     let scene = Scene {
-        version: broker.version,
         tls: broker.tls.is_some(),
         certificate: broker.tls.as_ref().is_some_and(|tls| tls.identity.is_some()),
         accepted: false,

@@ -138,8 +138,10 @@ impl LinkError {
                 "another client may have the same client id: give every gateway a gateway.id and a client id of its \
                  own; if it is no other client, the broker's log says why"
             }
+            // The client library does not tell this from the short refusal of a broker that knows only 3.1.1.
             Self::ClosedEarly => {
-                "check that the port is one for MQTT, and set tls = true if it is one for TLS; the broker's log says why"
+                "check that the port is one for MQTT in this version (else set version), and set tls = true if it is one \
+                 for TLS; the broker's log says why"
             }
             Self::Refused(_) => "the broker's log says why",
             Self::TooLarge(_) => {

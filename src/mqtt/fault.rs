@@ -25,7 +25,6 @@ enum Fault {
 /// What is known of the connection that broke.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Scene {
-    pub(super) version: Version,
     pub(super) tls: bool,
     /// We have a certificate to show.
     pub(super) certificate: bool,
@@ -61,10 +60,6 @@ impl Scene {
         }
         match error.kind() {
             Kind::ConnectionReset | Kind::BrokenPipe | Kind::UnexpectedEof => closed,
-            // The refusal of a broker that knows only 3.1.1 is shorter than one of MQTT 5.
-            Kind::Other if self.version == Version::V5 && !self.accepted && is_cut_off(error) => {
-                LinkError::Version(self.version.as_str())
-            }
             _ => LinkError::Lost(error.to_string()),
         }
     }
@@ -80,11 +75,6 @@ impl Scene {
             Self { tls: false, .. } => LinkError::ClosedEarly,
         }
     }
-}
-
-/// The connection ended in the middle of a packet; the framing layer has no other word for it.
-fn is_cut_off(error: &io::Error) -> bool {
-    error.to_string().contains("bytes remaining on stream")
 }
 
 fn of_tls(error: TlsError) -> Fault {

@@ -11,6 +11,7 @@ use crate::at;
 use crate::support::{Broker, Mode, Proxy, Subscriber, within};
 
 both! {
+    a_link_that_dies_while_publishing_is_noticed_and_nothing_is_lost,
     everything_arrives_in_order_when_the_broker_is_killed_and_forgets,
     everything_arrives_across_repeated_cuts,
     a_central_broker_that_is_away_at_the_start_gets_everything_when_it_comes,
@@ -140,6 +141,37 @@ async fn everything_arrives_across_repeated_cuts(version: Version) {
     let messages = subscriber.drain(Duration::from_millis(500)).await;
     println!("{} deliveries of 300 entries with {cuts} cuts", messages.len());
     assert_all_in_order(&messages, 300);
+}
+
+async fn a_link_that_dies_while_publishing_is_noticed_and_nothing_is_lost(version: Version) {
+    let broker = Broker::start();
+    let proxy = Proxy::to(broker.port());
+    let mut subscriber = Subscriber::to(broker.port(), "#").await;
+    let config = EgressConfig::new(at(version, proxy.port(), "out"), "");
+    let mut egress = Egress::start(config);
+    let mut outbox = Outbox::of(300);
+    while outbox.entries.len() > 250 {
+        outbox.step(&mut egress).await;
+    }
+    // From now on nothing comes through, and nobody says so.
+    proxy.set(Mode::Blackhole);
+    let started = Instant::now();
+    let error = loop {
+        match within(30, egress.next()).await {
+            EgressEvent::Down { error } => break error,
+            event => _ = outbox.take(&event, &mut egress),
+        }
+    };
+    let noticed = started.elapsed();
+    println!("noticed after {noticed:?} with {} entries left", outbox.entries.len());
+    assert_eq!(error, LinkError::Silent(Duration::from_millis(7_500)));
+    assert!(noticed < Duration::from_secs(8), "{noticed:?}");
+    assert!(!outbox.entries.is_empty() && egress.window() == 0);
+
+    proxy.cut();
+    proxy.set(Mode::Open);
+    outbox.drain(&mut egress).await;
+    assert_all_in_order(&subscriber.drain(Duration::from_millis(500)).await, 300);
 }
 
 async fn a_central_broker_that_is_away_at_the_start_gets_everything_when_it_comes(

@@ -1,22 +1,12 @@
-//! TLS, logins and the versions of MQTT, as an operator meets them: the agent as a process, a real mosquitto, each fault
-//! told in one line that names the remedy, tried again, and right after the fix without a restart.
-
-#![allow(clippy::disallowed_methods, reason = "tests have deadlines of their own")]
-#![allow(missing_docs, unreachable_pub, reason = "tests are sentences, and share modules")]
-
-#[path = "../e2e/agent.rs"]
-#[allow(dead_code, reason = "a part of it is used")]
-mod agent;
-mod authority;
-#[path = "../support/mod.rs"]
-mod support;
+//! TLS and logins: each fault is told in one line that names the remedy, tried again, and right after the fix without a
+//! restart.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use agent::Agent;
-use authority::Authority;
-use support::Broker;
+use crate::agent::{self, Agent};
+use crate::authority::Authority;
+use crate::support::Broker;
 
 const TLS: &str = "cafile {dir}/ca.pem\ncertfile {dir}/server.pem\nkeyfile {dir}/server.key";
 const BOTH_SIDES: [&str; 2] = ["ingress", "egress"];
