@@ -182,11 +182,7 @@ impl Egress {
             }
             EgressEvent::Down { error } => {
                 let Some(link) = self.link.take() else { return };
-                let at_fault = matches!(
-                    error,
-                    LinkError::Closed | LinkError::KeepsClosing | LinkError::PublishRefused(_)
-                );
-                if at_fault {
+                if error.is_closing() || matches!(error, LinkError::PublishRefused(_)) {
                     let window = link.window(self.window);
                     let rejected = self.care.on_closed(&link.on_their_way, window);
                     self.ahead.extend(rejected.map(EgressEvent::Rejected));

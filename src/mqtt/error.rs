@@ -73,6 +73,10 @@ pub enum LinkError {
     /// another client took over, and mosquitto 2.0.11 does not say it in MQTT 5 either.
     #[error("closed by the broker again and again")]
     KeepsClosing,
+    /// It did so for the third time in a while, each time after the connection had held. So it looks to the one of two
+    /// clients with one id that keeps the session, whenever the other one tries.
+    #[error("closed by the broker once more")]
+    ClosedOnceMore,
     /// The connection broke.
     #[error("connection lost: {0}")]
     Lost(String),
@@ -134,7 +138,7 @@ impl LinkError {
             }
             Self::Tls(_) => "the broker's log says why; it has to speak TLS 1.2 or 1.3",
             Self::TakenOver => "give every gateway a gateway.id and a client id of its own",
-            Self::KeepsClosing => {
+            Self::KeepsClosing | Self::ClosedOnceMore => {
                 "another client may have the same client id: give every gateway a gateway.id and a client id of its \
                  own; if it is no other client, the broker's log says why"
             }
@@ -160,7 +164,12 @@ impl LinkError {
     }
 
     /// Whether somebody else has our client id, or seems to.
-    pub(crate) fn is_taken_over(&self) -> bool {
-        matches!(self, Self::TakenOver | Self::KeepsClosing)
+    pub(crate) fn is_of_two_clients(&self) -> bool {
+        matches!(self, Self::TakenOver | Self::KeepsClosing | Self::ClosedOnceMore)
+    }
+
+    /// Whether the broker closed the connection, whatever for.
+    pub(crate) fn is_closing(&self) -> bool {
+        matches!(self, Self::Closed | Self::KeepsClosing | Self::ClosedOnceMore)
     }
 }

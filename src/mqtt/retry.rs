@@ -23,6 +23,9 @@ pub(crate) struct Retry {
     up_since: Option<Instant>,
     /// How many connections in a row the broker closed before they held.
     closings: u32,
+    /// How many it closed that had held, and when the last one: no more than [`Self::A_WHILE`] apart, and with nothing
+    /// else wrong in between.
+    evictions: Option<(u32, Instant)>,
     told: Option<LinkError>,
 }
 
@@ -32,6 +35,9 @@ impl Retry {
     const TAKEN_OVER: Duration = Duration::from_secs(240);
     const HELD: Duration = Duration::from_secs(10);
     const CLOSINGS: u32 = 5;
+    const EVICTIONS: u32 = 3;
+    /// Longer than the other of two clients with one id stays away.
+    const A_WHILE: Duration = Duration::from_secs(900);
 
     pub(crate) fn new(side: &'static str, broker: &Broker) -> Self {
         Self {
@@ -42,6 +48,7 @@ impl Retry {
             pause: Self::FIRST,
             up_since: None,
             closings: 0,
+            evictions: None,
             told: None,
         }
     }
@@ -57,17 +64,33 @@ impl Retry {
     /// long to wait. Says so once per error.
     pub(crate) fn down(&mut self, error: LinkError) -> (LinkError, Duration) {
         let held = self.up_since.take().map(|since| since.elapsed());
-        let error = self.judge(error, held);
+        let error = self.judge(error, held, Instant::now());
         let pause = self.next_pause(&error, held.unwrap_or_default());
         self.tell(&error, pause);
         (error, pause)
     }
 
     /// `held` is how long the connection had been accepted, if it had.
-    fn judge(&mut self, error: LinkError, held: Option<Duration>) -> LinkError {
+    fn judge(&mut self, error: LinkError, held: Option<Duration>, now: Instant) -> LinkError {
         let at_once = error == LinkError::Closed && held.is_some_and(|held| held < Self::HELD);
         self.closings = if at_once { self.closings + 1 } else { 0 };
-        if self.closings >= Self::CLOSINGS { LinkError::KeepsClosing } else { error }
+        if self.closings >= Self::CLOSINGS {
+            return LinkError::KeepsClosing;
+        }
+        if error != LinkError::Closed {
+            // A broker that is restarted closes too, but then cannot be reached for a moment.
+            self.evictions = None;
+        } else if held.is_some() && !at_once && self.count_eviction(now) >= Self::EVICTIONS {
+            return LinkError::ClosedOnceMore;
+        }
+        error
+    }
+
+    fn count_eviction(&mut self, now: Instant) -> u32 {
+        let before = self.evictions.filter(|(_, last)| now - *last < Self::A_WHILE);
+        let count = before.map_or(1, |(count, _)| count + 1);
+        self.evictions = Some((count, now));
+        count
     }
 
     fn next_pause(&mut self, error: &LinkError, held: Duration) -> Duration {
@@ -75,7 +98,7 @@ impl Retry {
             self.pause = Self::FIRST;
         }
         let base = match error {
-            error if error.is_taken_over() => Self::TAKEN_OVER,
+            LinkError::TakenOver | LinkError::KeepsClosing => Self::TAKEN_OVER,
             _ => {
                 let doubled = (self.pause * 2).min(Self::LONGEST);
                 std::mem::replace(&mut self.pause, doubled)
@@ -91,7 +114,7 @@ impl Retry {
         }
         let remedy = error.remedy().unwrap_or("it will be tried again");
         let Self { side, broker, client_id, gateway, .. } = self;
-        if error.is_taken_over() {
+        if error.is_of_two_clients() {
             error!(%broker, client_id, gateway, ?pause, "{side} down: {error}; {remedy}");
         } else {
             warn!(%broker, ?pause, "{side} down: {error}; {remedy}");
@@ -142,7 +165,7 @@ mod tests {
     #[test]
     fn a_broker_that_closes_again_and_again_is_left_alone_for_minutes() {
         let mut retry = retry();
-        let mut closed = |held| retry.judge(LinkError::Closed, held);
+        let mut closed = |held| retry.judge(LinkError::Closed, held, Instant::now());
         let at_once = Some(Duration::from_secs(3));
         for _ in 0..4 {
             assert_eq!(closed(at_once), LinkError::Closed);
@@ -153,5 +176,26 @@ mod tests {
         assert_eq!(closed(at_once), LinkError::Closed);
         let pause = retry.next_pause(&LinkError::KeepsClosing, Duration::ZERO);
         assert!(pause >= Duration::from_secs(120));
+    }
+
+    #[test]
+    fn the_client_that_keeps_the_session_learns_of_the_other_one_too() {
+        let (mut retry, minutes) = (retry(), Duration::from_secs(180));
+        let mut now = Instant::now();
+        let mut after = |pause, error| {
+            now += pause;
+            retry.judge(error, Some(minutes), now)
+        };
+        let closed = LinkError::Closed;
+        assert_eq!(after(minutes, closed.clone()), closed);
+        assert_eq!(after(minutes, closed.clone()), closed);
+        assert_eq!(after(minutes, closed.clone()), LinkError::ClosedOnceMore);
+        // The broker is restarted.
+        assert_eq!(after(minutes, lost()), lost());
+        assert_eq!(after(minutes, closed.clone()), closed);
+        assert_eq!(after(minutes, closed.clone()), closed);
+        assert_eq!(after(Retry::A_WHILE, closed.clone()), closed, "the others were long ago");
+        let pause = retry.next_pause(&LinkError::ClosedOnceMore, minutes);
+        assert!(pause <= Duration::from_secs(1), "it goes on at once");
     }
 }
