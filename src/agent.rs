@@ -39,7 +39,7 @@ use crate::wire::encode::{Identity, encode};
 use self::adrift::Adrift;
 use self::leaving::leave;
 use self::links::egress_config;
-pub use self::links::{ingress_config, status_places};
+pub use self::links::{connections, ingress_config, status_places};
 use self::observed::{Observed, down, enter};
 use self::opening::{commit_now, open_store};
 use self::telling::Telling;
@@ -58,21 +58,13 @@ pub enum AgentError {
         /// Why.
         source: RestoreError,
     },
-    /// A password cannot be read. The file is not named: what stands in its place may be the password.
-    #[error("the password-file of user `{user}` cannot be read: {source}")]
-    Password {
-        /// Whose password.
-        user: String,
-        /// What the system said.
-        source: std::io::Error,
-    },
 }
 
 impl AgentError {
     /// Whether another configuration would do, and nothing else.
     pub fn is_of_configuration(&self) -> bool {
         match self {
-            Self::Restore { source: RestoreError::Changed(_), .. } | Self::Password { .. } => true,
+            Self::Restore { source: RestoreError::Changed(_), .. } => true,
             Self::Restore { .. } | Self::Store(_) => false,
         }
     }
@@ -165,8 +157,8 @@ impl<'a> Session<'a> {
             store = %config.store.path.display(), generation = %store.generation(),
             devices = engine.device_count(), outbox = outbox.len(), "store open"
         );
-        let ingress = ingress_config(&config.broker, engine.settings())?;
-        let egress = egress_config(&config.upstream, &identity.generation.to_string())?;
+        let ingress = ingress_config(config, engine.settings());
+        let egress = egress_config(config, &identity.generation.to_string());
         info!(devices = %ingress.broker, central = %egress.broker, "connecting");
         let addresses = [ingress.broker.to_string(), egress.broker.to_string()];
         let mut observed = Observed::new(since, now, addresses);
@@ -388,10 +380,7 @@ impl<'a> Session<'a> {
                 self.commit_soon();
             }
             EgressEvent::Rejected(seq) => {
-                error!(
-                    seq = seq.0,
-                    "the central broker closes the connection on this output; it is dropped"
-                );
+                error!(seq = seq.0, "the central broker refuses this output; it is dropped");
                 self.outbox.acked(seq);
                 self.commit_soon();
             }

@@ -197,6 +197,7 @@ fn check(config: &Config) -> Result<ExitCode, Failure> {
     }
     let settings = config.settings(Mode::Run);
     println!("configuration is good: gateway {:?}", config.gateway);
+    println!("  {}", agent::connections(config).join("\n  "));
     for source in &settings.sources {
         let profile = &source.profile;
         let window = &settings.windows[source.base].name;
@@ -279,8 +280,7 @@ fn run_record(
     count: Option<u64>,
     filters: &[String],
 ) -> Result<ExitCode, Failure> {
-    let mut ingress = agent::ingress_config(&config.broker, &config.settings(Mode::Run))
-        .map_err(|error| Failure::new(exit::CONFIG, error))?;
+    let mut ingress = agent::ingress_config(config, &config.settings(Mode::Run));
     ingress.broker.client_id += "-record";
     ingress.session_expiry = std::time::Duration::ZERO;
     if !filters.is_empty() {

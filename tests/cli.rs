@@ -102,6 +102,27 @@ fn fails(ended: &Ended, code: u8, texts: &[&str]) {
 }
 
 #[test]
+fn check_shows_what_the_gateway_is_called_and_how_it_connects() {
+    let ended = Place::new(GOOD).run(&["check"]);
+    for told in [
+        "gateway \"gw\"",
+        "mqtt://127.0.0.1:1 as tidegate-gw, MQTT 5",
+        "as tidegate-gw-upstream, MQTT 3.1.1",
+    ] {
+        assert!(ended.output.contains(told), "{told} is not in {}", ended.output);
+    }
+    let unnamed = Place::new(&GOOD.replace("gateway.id = \"gw\"", "")).run(&["check"]);
+    let host = fs::read_to_string("/proc/sys/kernel/hostname").expect("Linux");
+    let told = format!("gateway \"{}", host.trim());
+    assert!(unnamed.output.contains(&told), "{told} is not in {}", unnamed.output);
+    if let Ok(machine_id) = fs::read_to_string("/etc/machine-id") {
+        let machine_id = machine_id.trim();
+        let published = !machine_id.is_empty() && unnamed.output.contains(&machine_id[..8]);
+        assert!(!published, "the machine id is confidential");
+    }
+}
+
+#[test]
 fn check_says_what_a_good_configuration_comes_to() {
     let ended = Place::new(GOOD).run(&["check"]);
     fails(&ended, 0, &[]);

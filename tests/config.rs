@@ -69,6 +69,19 @@ fn a_mistake_is_told_with_its_line_and_what_would_be_right() {
 /// A configuration that deserves a warning, where it is told, and what it says.
 const UNWISE: &[(&str, &str, &str)] = &[
     ("gateway.id = \"localhost\"", ":1:9: gateway.id", "cannot be told apart"),
+    ("gateway.id = \"raspberrypi\"", ":1:9: gateway.id", "every machine of the same image"),
+    ("[broker]\nversion = \"3.1.1\"", ":1:2: broker.in-flight", "max_inflight_messages"),
+    ("[upstream]\nhost = \"a\"\nuser = \"u\"", ":3:1: upstream.user", "in the clear"),
+    (
+        "[upstream]\nca-file = \"/dev/null\"",
+        ":2:1: upstream.ca-file",
+        "holds no certificate in PEM; mend the file",
+    ),
+    (
+        "[broker]\nuser = \"u\"\npassword-file = \"credential:broker\"",
+        ":3:1: broker.password-file",
+        "cannot be looked at from here",
+    ),
     ("", ": upstream.host", "right only where it forwards them"),
     ("[defaults]\nlateness = \"0s\"", ":2:1: defaults.lateness", "P99 of the measured delay"),
     ("[[region]]\nname = \"n\"\nlateness = \"0s\"", ":3:1: region[0].lateness", "is late"),
@@ -170,6 +183,8 @@ fn a_secret_inside_of_something_else_that_is_wrong_is_not_shown() {
         "[[source]]\nname = \"a\"\ndevice = { pasword = \"SECRET\" }",
         "[broker]\nhost = \"mqtt://user:SECRET@example.org\"",
         "[upstream]\nhost = \"user:SECRET@example.org\"",
+        "[broker]\nkey-file = \"-----BEGIN PRIVATE KEY-----\\n/SECRET/a\"",
+        "[broker]\nkey-file = \"SECRET\"",
         "[broker]\npassword = SECRET",
         "[broker]\npassword = \"SECRET",
         "[broker]\npassword \"SECRET\"",

@@ -24,7 +24,7 @@ pub(super) struct Adrift<'a> {
     clock: &'a Clock,
     /// The last that was known.
     status: Status,
-    egress: Option<Egress>,
+    egress: Egress,
     telling: Telling,
 }
 
@@ -42,8 +42,7 @@ impl<'a> Adrift<'a> {
             enter(link, LinkState::Away, now);
             link.in_flight = 0;
         }
-        // A password that cannot be read is said when the store is open again.
-        let egress = egress_config(&config.upstream, &status.generation).ok().map(Egress::start);
+        let egress = Egress::start(egress_config(config, &status.generation));
         Self { config, clock, status, egress, telling: Telling::new(Instant::now()) }
     }
 
@@ -84,17 +83,16 @@ impl<'a> Adrift<'a> {
                 () = &mut *shutdown => return false,
                 () = sleep_until(until) => return true,
                 request = server.next() => request.answer(self.judged()),
-                event = next(&mut self.egress) => self.on_egress(&event),
+                event = self.egress.next() => self.on_egress(&event),
                 () = sleep_until(look_at) => self.look(),
             }
         }
     }
 
     /// Takes leave of the centre.
-    async fn leave(self) {
-        let Some(mut egress) = self.egress else { return };
-        say_farewell(&mut egress, self.clock, &self.status.generation);
-        egress.close().await;
+    async fn leave(mut self) {
+        say_farewell(&mut self.egress, self.clock, &self.status.generation);
+        self.egress.close().await;
     }
 
     fn judged(&mut self) -> &Status {
@@ -119,18 +117,11 @@ impl<'a> Adrift<'a> {
         let looked = Instant::now();
         self.telling.later(looked);
         let payload = message::online(self.judged());
-        if let Some(egress) = self.egress.as_mut().filter(|egress| egress.is_up())
+        if self.egress.is_up()
             && self.telling.is_due(&self.status.health, looked)
-            && let Err(error) = egress.tell(message::TOPIC, payload)
+            && let Err(error) = self.egress.tell(message::TOPIC, payload)
         {
             debug!(%error, "the centre is not told how we are");
         }
-    }
-}
-
-async fn next(egress: &mut Option<Egress>) -> EgressEvent {
-    match egress {
-        Some(egress) => egress.next().await,
-        None => std::future::pending().await,
     }
 }

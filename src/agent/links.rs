@@ -2,43 +2,47 @@
 
 use std::path::PathBuf;
 
-use super::AgentError;
 use super::observed::VERSION;
-use crate::config::{Broker, Config, Link, Login, Upstream};
+use crate::config::{Config, Link};
 use crate::egress::EgressConfig;
 use crate::engine::settings::Settings;
 use crate::ingress::IngressConfig;
-use crate::mqtt::{self, Credentials};
+use crate::mqtt;
 use crate::status::message;
 use crate::status::socket::usual_places;
 
 /// How to listen to the devices' broker, for all sources of `settings`.
-///
-/// # Errors
-/// The password file cannot be read.
-pub fn ingress_config(broker: &Broker, settings: &Settings) -> Result<IngressConfig, AgentError> {
+pub fn ingress_config(config: &Config, settings: &Settings) -> IngressConfig {
+    let broker = &config.broker;
     let sources = &settings.sources;
     let filters = sources.iter().flat_map(|source| source.profile.filters().iter().cloned());
-    Ok(IngressConfig {
-        broker: connection(&broker.link)?,
+    IngressConfig {
+        broker: connection(&broker.link, &config.gateway),
         filters: filters.collect(),
         dropped_filters: Vec::new(),
         in_flight: broker.link.in_flight,
         max_payload: broker.max_payload,
         session_expiry: broker.session_expiry,
-    })
+    }
 }
 
 /// How to publish to the central broker, in this generation.
-pub(super) fn egress_config(
-    upstream: &Upstream,
-    generation: &str,
-) -> Result<EgressConfig, AgentError> {
-    Ok(EgressConfig {
+pub(super) fn egress_config(config: &Config, generation: &str) -> EgressConfig {
+    let upstream = &config.upstream;
+    EgressConfig {
         will: Some((message::TOPIC.to_owned(), message::lost(generation, VERSION))),
-        broker: connection(&upstream.link)?,
+        broker: connection(&upstream.link, &config.gateway),
         in_flight: upstream.link.in_flight,
         prefix: upstream.prefix.clone(),
+    }
+}
+
+/// Both connections, for people: whom to connect to, as whom, and how.
+pub fn connections(config: &Config) -> [String; 2] {
+    let sides = [("devices", &config.broker.link), ("central", &config.upstream.link)];
+    sides.map(|(name, link)| {
+        let broker = connection(link, &config.gateway);
+        format!("{name}: {broker}, MQTT {}", broker.version.as_str())
     })
 }
 
@@ -51,20 +55,15 @@ pub fn status_places(config: &Config) -> Vec<PathBuf> {
     }
 }
 
-fn connection(link: &Link) -> Result<mqtt::Broker, AgentError> {
-    Ok(mqtt::Broker {
+fn connection(link: &Link, gateway: &str) -> mqtt::Broker {
+    mqtt::Broker {
         host: link.host.clone(),
         port: link.port,
+        version: link.version,
+        tls: link.tls.clone(),
         client_id: link.client_id.clone(),
-        credentials: credentials(link.login.as_ref())?,
+        gateway: gateway.to_owned(),
+        credentials: link.credentials.clone(),
         keep_alive: link.keep_alive,
-    })
-}
-
-fn credentials(login: Option<&Login>) -> Result<Option<Credentials>, AgentError> {
-    let Some(login) = login else { return Ok(None) };
-    let password = login
-        .password()
-        .map_err(|source| AgentError::Password { user: login.user.clone(), source })?;
-    Ok(Some(Credentials { user: login.user.clone(), password: password.unwrap_or_default() }))
+    }
 }

@@ -3,14 +3,13 @@
 use super::finding::{ConfigErrors, Finding, KeyPath};
 use super::layers::Layers;
 use super::values::{Duration, Size, Whole, spoken};
-use super::{Broker, Config, Engine, Link, Login, Status, Store, Upstream, policy, raw, sources};
+use super::{Config, Engine, Status, Store, links, policy, raw, sources};
 use crate::engine::settings::{Combine, Limits, Scope};
 use crate::ids::RegionId;
 use crate::status::socket::LONGEST_PATH;
 use crate::time::Span;
 
 use std::ops::RangeInclusive;
-use std::path::PathBuf;
 
 /// Mistakes as they are found.
 pub(super) struct Review<'a> {
@@ -46,7 +45,7 @@ impl Review<'_> {
     }
 
     /// A span within `range`, `default` when none is given.
-    fn span(
+    pub(super) fn span(
         &mut self,
         path: &KeyPath,
         given: Option<Duration>,
@@ -61,7 +60,7 @@ impl Review<'_> {
         std::time::Duration::from_millis(span.0.unsigned_abs())
     }
 
-    fn size(
+    pub(super) fn size(
         &mut self,
         path: &KeyPath,
         given: Option<Size>,
@@ -85,10 +84,11 @@ fn bytes(size: u64) -> String {
 pub(super) fn config(layers: Layers) -> Result<Config, ConfigErrors> {
     let file = layers.merged()?;
     let mut review = Review { layers: &layers, findings: Vec::new() };
-    let gateway = gateway(&mut review, &file.gateway.unwrap_or_default());
-    let broker = broker(&mut review, file.broker.unwrap_or_default(), &gateway);
-    let upstream = upstream(&mut review, file.upstream.unwrap_or_default(), &gateway);
-    two_clients(&mut review, &broker, &upstream);
+    let identity = links::identity(&mut review, file.gateway.unwrap_or_default());
+    let gateway = identity.id.clone();
+    let broker = links::broker(&mut review, file.broker.unwrap_or_default(), &gateway);
+    let upstream = links::upstream(&mut review, file.upstream.unwrap_or_default(), &gateway);
+    links::two_clients(&mut review, &broker, &upstream);
     let store = store(&mut review, file.store.unwrap_or_default());
     let status = status(&mut review, file.status.unwrap_or_default());
     let flink = file.compat.is_some();
@@ -115,146 +115,17 @@ pub(super) fn config(layers: Layers) -> Result<Config, ConfigErrors> {
         limits: bounds(&limits, broker.max_payload),
     };
     ConfigErrors::unless_empty(review.findings)?;
-    Ok(Config { gateway, broker, upstream, store, status, flink, engine, layers })
-}
-
-fn gateway(review: &mut Review<'_>, raw: &raw::Gateway) -> String {
-    let path = KeyPath::dotted("gateway.id");
-    let id = raw.id.clone().or_else(host_name).unwrap_or_default();
-    if id.is_empty() {
-        review.refuse(&path, "no id, and this host has no name; set it: id = \"gw-017\"");
-    } else if id.contains(|c: char| "/+#".contains(c) || c.is_whitespace() || c.is_control()) {
-        review.refuse(
-            &path,
-            "becomes a level of topics; write it without blanks, `/`, `+` and `#`: \"gw-017\"",
-        );
-    }
-    id
-}
-
-fn host_name() -> Option<String> {
-    let files = ["/proc/sys/kernel/hostname", "/etc/hostname"];
-    let names = files.iter().filter_map(|file| std::fs::read_to_string(file).ok());
-    names.map(|name| name.trim().to_owned()).find(|name| !name.is_empty())
-}
-
-fn broker(review: &mut Review<'_>, raw: raw::Broker, gateway: &str) -> Broker {
-    let path = KeyPath::top("broker");
-    let day = Span::from_hours(24);
-    Broker {
-        link: Link {
-            host: host(review, &path, raw.host),
-            port: small(raw.port, 1883),
-            client_id: client_id(review, &path, raw.client_id, "tidegate-{gateway}", gateway),
-            login: login(review, &path, raw.user, raw.password_file),
-            keep_alive: keep_alive(review, &path, raw.keep_alive),
-            in_flight: small(raw.in_flight, 10_000),
-        },
-        max_payload: max_payload(review, &path, raw.max_payload),
-        session_expiry: review.span(
-            &path.key("session-expiry"),
-            raw.session_expiry,
-            Span(7 * day.0),
-            Span::from_secs(1)..=Span(3650 * day.0),
-        ),
-    }
-}
-
-fn max_payload(review: &mut Review<'_>, broker: &KeyPath, given: Option<Size>) -> usize {
-    let path = broker.key("max-payload");
-    let size = review.size(&path, given, 256 << 10, 1 << 10..=128 << 20);
-    usize::try_from(size).unwrap_or(usize::MAX)
-}
-
-fn upstream(review: &mut Review<'_>, raw: raw::Upstream, gateway: &str) -> Upstream {
-    let path = KeyPath::top("upstream");
-    Upstream {
-        link: Link {
-            host: host(review, &path, raw.host),
-            port: small(raw.port, 1883),
-            client_id: client_id(
-                review,
-                &path,
-                raw.client_id,
-                "tidegate-{gateway}-upstream",
-                gateway,
-            ),
-            login: login(review, &path, raw.user, raw.password_file),
-            keep_alive: keep_alive(review, &path, raw.keep_alive),
-            in_flight: small(raw.in_flight, 100),
-        },
-        prefix: prefix(review, &path.key("prefix"), raw.prefix, gateway),
-    }
-}
-
-fn host(review: &mut Review<'_>, table: &KeyPath, given: Option<String>) -> String {
-    let host = given.unwrap_or_else(|| "localhost".to_owned());
-    if host.is_empty() || host.contains(|c: char| "/@".contains(c) || c.is_whitespace()) {
-        let message = "expected a host name or an address, without scheme and login: \
-                       \"mqtt.example.org\"; a login is `user` and `password-file`";
-        review.refuse(&table.key("host"), message);
-    }
-    host
-}
-
-fn client_id(
-    review: &mut Review<'_>,
-    table: &KeyPath,
-    given: Option<String>,
-    default: &str,
-    gateway: &str,
-) -> String {
-    let id = given.unwrap_or_else(|| default.to_owned()).replace("{gateway}", gateway);
-    if id.is_empty() {
-        let message = format!("empty; a persistent session needs an id: \"{default}\"");
-        review.refuse(&table.key("client-id"), message);
-    }
-    id
-}
-
-fn login(
-    review: &mut Review<'_>,
-    table: &KeyPath,
-    user: Option<String>,
-    password_file: Option<PathBuf>,
-) -> Option<Login> {
-    if user.is_none() && password_file.is_some() {
-        let message = "a password without a user; set `user` too";
-        review.refuse(&table.key("password-file"), message);
-    }
-    user.map(|user| Login { user, password_file })
-}
-
-fn keep_alive(
-    review: &mut Review<'_>,
-    table: &KeyPath,
-    given: Option<Duration>,
-) -> std::time::Duration {
-    let range = Span::from_secs(5)..=Span::from_hours(18);
-    review.span(&table.key("keep-alive"), given, Span::from_secs(30), range)
-}
-
-fn prefix(review: &mut Review<'_>, path: &KeyPath, given: Option<String>, gateway: &str) -> String {
-    let prefix = given.unwrap_or_else(|| "tidegate/{gateway}".to_owned());
-    if prefix.is_empty() || prefix.contains(['+', '#', '\0']) {
-        let message = "expected the beginning of topics, not empty and without `+` and `#`: \
-                       \"tidegate/{gateway}\"";
-        review.refuse(path, message);
-    } else if prefix.split('/').any(str::is_empty) {
-        review.refuse(path, "an empty level; write it without `/` at either end and without `//`");
-    }
-    prefix.replace("{gateway}", gateway)
-}
-
-/// Two clients with one id on one broker would disconnect each other for ever.
-fn two_clients(review: &mut Review<'_>, broker: &Broker, upstream: &Upstream) {
-    let same_broker =
-        (&broker.link.host, broker.link.port) == (&upstream.link.host, upstream.link.port);
-    if same_broker && broker.link.client_id == upstream.link.client_id {
-        let message = "the same client id as in [broker], on the same broker: each connection \
-                       would end the other; give them different ids";
-        review.refuse(&KeyPath::dotted("upstream.client-id"), message);
-    }
+    Ok(Config {
+        gateway,
+        doubt: identity.doubt,
+        broker,
+        upstream,
+        store,
+        status,
+        flink,
+        engine,
+        layers,
+    })
 }
 
 fn store(review: &mut Review<'_>, raw: raw::Store) -> Store {
@@ -337,8 +208,4 @@ fn bounds(raw: &raw::Limits, max_payload: usize) -> Limits {
 
 fn count<const MIN: u64, const MAX: u64>(given: Option<Whole<MIN, MAX>>, default: usize) -> usize {
     given.map_or(default, |number| usize::try_from(number.0).unwrap_or(usize::MAX))
-}
-
-fn small<const MIN: u64>(given: Option<Whole<MIN, 65_535>>, default: u16) -> u16 {
-    given.map_or(default, |number| u16::try_from(number.0).unwrap_or(u16::MAX))
 }

@@ -11,7 +11,9 @@
 mod check;
 mod explain;
 mod finding;
+mod identity;
 mod layers;
+mod links;
 mod policy;
 mod raw;
 mod secret;
@@ -26,8 +28,10 @@ pub use layers::{ENVIRONMENT_PREFIX, FILE_VARIABLE};
 
 use crate::engine::settings::{ClockRules, Limits, Policies, Scope};
 use crate::ids::RegionId;
+use crate::mqtt::{Credentials, Tls, Version};
 use crate::time::Span;
 
+use identity::Doubt;
 use layers::Layers;
 use sources::Sources;
 use std::path::PathBuf;
@@ -38,8 +42,9 @@ use std::time::Duration;
 /// What the engine needs of it comes from [`Config::settings`].
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// What this gateway is called upstream; the host's name by default.
+    /// What this gateway is called upstream; by default the host's name and a part of a hash of the machine id.
     pub gateway: String,
+    doubt: Option<Doubt>,
     /// The devices' broker.
     pub broker: Broker,
     /// The central broker.
@@ -61,14 +66,18 @@ pub struct Link {
     pub host: String,
     /// TCP port.
     pub port: u16,
+    /// Which MQTT to speak.
+    pub version: Version,
     /// MQTT client id.
     pub client_id: String,
     /// User and password, where the broker asks for them.
-    pub login: Option<Login>,
+    pub credentials: Option<Credentials>,
+    /// How to speak TLS; plain TCP without.
+    pub tls: Option<Tls>,
     /// MQTT keep-alive; whole seconds, 5 s to 18 h.
     pub keep_alive: Duration,
-    /// Messages on their way without an acknowledgement, at least 1: towards us (receive maximum) from the devices'
-    /// broker, from us to the central one.
+    /// Messages on their way without an acknowledgement, at least 1: towards us from the devices' broker (as its receive
+    /// maximum; in MQTT 3.1.1 as it grants by itself), from us to the central one.
     pub in_flight: u16,
 }
 
@@ -90,24 +99,6 @@ pub struct Upstream {
     pub link: Link,
     /// What all topics begin with, without a slash at its end.
     pub prefix: String,
-}
-
-/// User and password.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Login {
-    /// User name.
-    pub user: String,
-    /// File that holds the password. It is read when the store is opened: a changed password needs a restart.
-    pub password_file: Option<PathBuf>,
-}
-
-impl Login {
-    /// Reads the password; a newline at its end is not part of it.
-    pub fn password(&self) -> std::io::Result<Option<String>> {
-        let Some(path) = &self.password_file else { return Ok(None) };
-        let text = std::fs::read_to_string(path)?;
-        Ok(Some(text.trim_end_matches(['\r', '\n']).to_owned()))
-    }
 }
 
 /// What is kept on disk.

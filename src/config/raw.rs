@@ -2,7 +2,7 @@
 //!
 //! What is missing is completed and what contradicts itself is refused by `check`; here only the shape is read.
 
-use super::values::{Date, Duration, Format, Place, Pointer, Scalars, Size, Whole};
+use super::values::{Date, Duration, Format, Place, Pointer, Scalars, Size, Version, Whole};
 
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
@@ -129,9 +129,14 @@ table! {
     Broker {
         host: String,
         port: Whole<1, 65_535>,
+        version: Version,
         client_id: String,
         user: String,
         password_file: PathBuf,
+        tls: bool,
+        ca_file: PathBuf,
+        cert_file: PathBuf,
+        key_file: PathBuf,
         keep_alive: Duration,
         in_flight: Whole<1, 65_535>,
         max_payload: Size,
@@ -144,9 +149,14 @@ table! {
     Upstream {
         host: String,
         port: Whole<1, 65_535>,
+        version: Version,
         client_id: String,
         user: String,
         password_file: PathBuf,
+        tls: bool,
+        ca_file: PathBuf,
+        cert_file: PathBuf,
+        key_file: PathBuf,
         keep_alive: Duration,
         in_flight: Whole<1, 65_535>,
         prefix: String,

@@ -43,7 +43,7 @@ fn secret(path: &KeyPath) -> Option<&str> {
         Segment::Index(_) => None,
     });
     let in_source = path.0.first() == Some(&Segment::Key("source".to_owned()));
-    keys.find(|key| is_secret(key) || (*key == "key" && !in_source))
+    keys.find(|key| is_secret(key) || (["key", "key-file"].contains(key) && !in_source))
 }
 
 /// What to do about `path` where it is a secret that was written down.
@@ -62,10 +62,10 @@ pub(super) fn shown(path: &KeyPath, value: String) -> String {
     if hide { HIDDEN.to_owned() } else { value }
 }
 
-/// A password in the place of its file's name is none.
+/// A password in the place of its file's name is none, and neither is a key.
 fn is_path(value: &str) -> bool {
     let value = value.trim_start_matches(['"', '\'']);
-    value.strip_prefix('/').is_some_and(|rest| rest.contains('/'))
+    !value.contains("-----") && value.strip_prefix('/').is_some_and(|rest| rest.contains('/'))
 }
 
 /// A table with a secret in it, as TOML or JSON, or an address with a login.

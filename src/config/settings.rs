@@ -2,18 +2,19 @@
 
 use super::finding::{ConfigErrors, Finding, KeyPath};
 use super::sources::Source;
-use super::{Config, Login, Mode};
+use super::{Config, Link, Mode};
 use crate::engine::settings::{ClockRules, Settings, SourceSettings};
+use crate::mqtt::FileName;
 use crate::wire::profile::Profile;
 
 impl Config {
-    /// What stands in the way of `mode`: `compat` or no source when live, a password file that cannot be read.
+    /// What stands in the way of `mode`: `compat` or no source when live, a file that cannot be read.
     pub fn check(&self, mode: Mode) -> Result<(), ConfigErrors> {
         let mut findings = Vec::new();
         if mode == Mode::Run {
             findings.extend(self.not_for_run());
-            findings.extend(self.unreadable("broker", self.broker.link.login.as_ref()));
-            findings.extend(self.unreadable("upstream", self.upstream.link.login.as_ref()));
+            findings.extend(self.unreadable("broker", &self.broker.link));
+            findings.extend(self.unreadable("upstream", &self.upstream.link));
         }
         ConfigErrors::unless_empty(findings)
     }
@@ -53,10 +54,32 @@ impl Config {
         compat.into_iter().chain(nothing)
     }
 
-    fn unreadable(&self, table: &str, login: Option<&Login>) -> Option<Finding> {
-        let error = login?.password().err()?;
-        let message = format!("the file that holds the password cannot be read: {error}");
-        Some(self.layers.finding(&KeyPath::top(table).key("password-file"), message))
+    /// A credential that is out of reach is not among it: it may be there in the service.
+    fn unreadable(&self, table: &str, link: &Link) -> impl Iterator<Item = Finding> {
+        let table = KeyPath::top(table);
+        link.files().into_iter().filter(|(_, file)| file.is_within_reach()).filter_map(
+            move |(key, file)| {
+                let error = file.read().err()?;
+                Some(
+                    self.layers
+                        .finding(&table.key(key), format!("the file cannot be read: {error}")),
+                )
+            },
+        )
+    }
+}
+
+impl Link {
+    /// The files that the connection needs, by option.
+    pub(super) fn files(&self) -> Vec<(&'static str, &FileName)> {
+        let identity = self.tls.as_ref().and_then(|tls| tls.identity.as_ref());
+        let files = [
+            ("password-file", self.credentials.as_ref().and_then(|it| it.password_file.as_ref())),
+            ("ca-file", self.tls.as_ref().and_then(|tls| tls.ca.as_ref())),
+            ("cert-file", identity.map(|identity| &identity.certificate)),
+            ("key-file", identity.map(|identity| &identity.key)),
+        ];
+        files.into_iter().filter_map(|(key, file)| Some((key, file?))).collect()
     }
 }
 

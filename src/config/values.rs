@@ -1,6 +1,7 @@
 //! Values as people write them: durations, sizes, dates, whole numbers, references.
 
 use super::explain::suggest;
+use crate::mqtt;
 use crate::time::{DeviceTime, Span};
 use crate::wire::pointer;
 use crate::wire::profile::{Reference, ReferenceError, TimeFormat};
@@ -233,6 +234,43 @@ impl<const MIN: u64, const MAX: u64> Visitor<'_> for WholeVisitor<MIN, MAX> {
 impl<'de, const MIN: u64, const MAX: u64> Deserialize<'de> for Whole<MIN, MAX> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_u64(WholeVisitor)
+    }
+}
+
+/// A version of MQTT: `5`, `"5"` or `"3.1.1"`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Version(pub mqtt::Version);
+
+struct VersionVisitor;
+
+impl Visitor<'_> for VersionVisitor {
+    type Value = Version;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a version of MQTT, 5 or \"3.1.1\"")
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<Version, E> {
+        let known = [mqtt::Version::V5, mqtt::Version::V311];
+        let version = known.into_iter().find(|version| version.as_str() == text.trim());
+        version.map(Version).ok_or_else(|| E::invalid_value(Unexpected::Str(text), &self))
+    }
+
+    fn visit_u64<E: Error>(self, number: u64) -> Result<Version, E> {
+        match number {
+            5 => Ok(Version(mqtt::Version::V5)),
+            number => Err(E::invalid_value(Unexpected::Unsigned(number), &self)),
+        }
+    }
+
+    fn visit_i64<E: Error>(self, number: i64) -> Result<Version, E> {
+        self.visit_u64(u64::try_from(number).unwrap_or(0))
+    }
+}
+
+impl<'de> Deserialize<'de> for Version {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(VersionVisitor)
     }
 }
 

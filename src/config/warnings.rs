@@ -3,8 +3,9 @@
 use super::finding::{Finding, KeyPath};
 use super::policy::patched;
 use super::values::spoken;
-use super::{Config, sources::Source};
+use super::{Config, Link, sources::Source};
 use crate::engine::settings::{Policy, PolicyPatch};
+use crate::mqtt::{LinkError, Tls, Version};
 use crate::time::Span;
 use crate::wire::topic::Template;
 
@@ -33,18 +34,52 @@ impl Config {
     }
 
     fn connections(&self) -> impl Iterator<Item = Finding> {
-        let id = (self.gateway == "localhost").then(|| {
-            let message = "every host is called localhost, and results of two gateways with one \
-                           id cannot be told apart; set an id";
-            self.warn(&KeyPath::dotted("gateway.id"), message)
-        });
+        let id = self.doubt.map(|doubt| self.warn(&KeyPath::dotted("gateway.id"), doubt.message()));
         let host = KeyPath::dotted("upstream.host");
         let host = (!self.layers.has(&host)).then(|| {
             let message = "not set: results go to a broker on this host; that is right only where \
                            it forwards them";
             self.warn(&host, message)
         });
-        id.into_iter().chain(host)
+        let brokers = [("broker", &self.broker.link), ("upstream", &self.upstream.link)];
+        id.into_iter()
+            .chain(host)
+            .chain(self.small_window())
+            .chain(brokers.into_iter().flat_map(|(table, link)| self.link(table, link)))
+    }
+
+    /// In MQTT 3.1.1 the broker's window has to be known, or a commit waits for messages that do not come.
+    fn small_window(&self) -> Option<Finding> {
+        let path = KeyPath::dotted("broker.in-flight");
+        let unknown = self.broker.link.version == Version::V311 && !self.layers.has(&path);
+        unknown.then(|| {
+            let message = "not set, and in MQTT 3.1.1 the broker decides how many messages may be on their way; write \
+                           what it grants (mosquitto: max_inflight_messages): with the 20 assumed here a commit is \
+                           made every 10 messages, which wears flash";
+            self.warn(&path, message)
+        })
+    }
+
+    fn link(&self, table: &str, link: &Link) -> Vec<Finding> {
+        let table = KeyPath::top(table);
+        let out_of_reach = link.files().into_iter().filter(|(_, file)| !file.is_within_reach());
+        let mut all: Vec<Finding> = out_of_reach
+            .map(|(key, _)| {
+                let message = "a credential of the service, which cannot be looked at from here";
+                self.warn(&table.key(key), message)
+            })
+            .collect();
+        if let (true, Some(fault)) = (all.is_empty(), link.tls.as_ref().and_then(Tls::fault)) {
+            let key = if let LinkError::File { option, .. } = fault { option } else { "tls" };
+            let remedy = fault.remedy().unwrap_or_default();
+            all.push(self.warn(&table.key(key), format!("{fault}; {remedy}")));
+        }
+        let open = link.tls.is_none() && link.credentials.is_some() && !is_local(&link.host);
+        all.extend(open.then(|| {
+            let message = "the password goes over the network in the clear; set tls = true";
+            self.warn(&table.key("user"), message)
+        }));
+        all
     }
 
     /// Each layer of parameters by itself.
@@ -186,6 +221,10 @@ impl Config {
             self.warn(&path.key("window"), message)
         })
     }
+}
+
+fn is_local(host: &str) -> bool {
+    ["localhost", "::1", "[::1]"].contains(&host) || host.starts_with("127.")
 }
 
 fn all_of(policy: Policy) -> PolicyPatch {

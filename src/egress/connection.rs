@@ -3,13 +3,12 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use rumqttc::{AsyncClient, Event, EventLoop, LastWill, MqttOptions, Outgoing, Packet, QoS};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout_at};
 
-use super::{BESIDE, EgressConfig, EgressEvent, Item, LARGEST, Link};
+use super::{BESIDE, EgressConfig, EgressEvent, Item, LARGEST, Link, OVERHEAD};
 use crate::ids::OutboxSeq;
-use crate::mqtt::{Broker, CONNECT_TIMEOUT, LinkError, Retry};
+use crate::mqtt::{self, CONNECT_TIMEOUT, Event, Events, LinkError, Retry, Verdict, Will, Wishes};
 
 /// How long publishes may stay without any PUBACK before the connection is made anew.
 const UNACKNOWLEDGED: Duration = Duration::from_secs(120);
@@ -34,27 +33,29 @@ async fn connection(
     outlet: &mpsc::Sender<Item>,
     retry: &mut Retry,
 ) -> Result<(), LinkError> {
-    let (client, mut events) = AsyncClient::new(options(config), config.window() + BESIDE);
-    let mut network = events.network_options();
-    network.set_connection_timeout(CONNECT_TIMEOUT.as_secs());
-    events.set_network_options(network);
+    let (client, mut events) = mqtt::open(&config.broker, &wishes(config)).await?;
     let (given, sent) = mpsc::unbounded_channel();
-    let mut link = Some(Link::new(client, given));
+    let mut unused = Some((client, given));
     let mut flight = Flight::new(sent, config.broker.keep_alive());
     loop {
         match flight.poll(&mut events).await? {
-            Event::Incoming(Packet::ConnAck(_)) => {
+            Event::Accepted(accepted) => {
                 retry.up();
-                let link = link.take().expect("a connection is accepted once");
+                let (client, given) = unused.take().expect("a connection is accepted once");
+                flight.keep_to(events.keep_alive());
                 // Nobody takes it when we are leaving.
-                let _leaving = outlet.send(Item::Up(link)).await;
+                let _leaving = outlet.send(Item::Up(Link::new(client, given, accepted))).await;
             }
-            Event::Incoming(Packet::PubAck(puback)) => {
-                let seq = flight.land(puback.pkid)?;
-                tell(outlet, EgressEvent::Acked(seq)).await;
+            Event::Answered { pkid, verdict } => {
+                let seq = flight.land(pkid)?;
+                match verdict {
+                    Verdict::Taken => tell(outlet, EgressEvent::Acked(seq)).await,
+                    Verdict::NotAllowed(reason) => return Err(LinkError::MayNotPublish(reason)),
+                    Verdict::Refused(reason) => return Err(LinkError::PublishRefused(reason)),
+                }
             }
-            Event::Outgoing(Outgoing::Publish(pkid)) => flight.take_off(pkid),
-            Event::Outgoing(Outgoing::Disconnect) => return Ok(()),
+            Event::Published(pkid) => flight.take_off(pkid),
+            Event::Left => return Ok(()),
             _ => {}
         }
     }
@@ -65,24 +66,21 @@ async fn tell(outlet: &mpsc::Sender<Item>, event: EgressEvent) {
     let _leaving = outlet.send(Item::Event(event)).await;
 }
 
-fn options(config: &EgressConfig) -> MqttOptions {
-    let Broker { port, client_id, credentials, .. } = &config.broker;
-    let mut options = MqttOptions::new(client_id, config.broker.authority(), *port);
-    if let Some(credentials) = credentials {
-        options.set_credentials(&credentials.user, &credentials.password);
+fn wishes(config: &EgressConfig) -> Wishes {
+    Wishes {
+        session: None,
+        receive_maximum: None,
+        incoming: INCOMING,
+        outgoing: LARGEST + OVERHEAD,
+        // The library numbers publishes from 1 to this and stops when a number is still in use. Eight windows of
+        // numbers let a PUBACK come late without holding up the others.
+        packet_ids: config.in_flight.max(1).saturating_mul(8),
+        requests: config.window() + BESIDE,
+        will: config.will.as_ref().map(|(topic, payload)| Will {
+            topic: config.full_topic(topic),
+            payload: payload.clone(),
+        }),
     }
-    if let Some((topic, payload)) = &config.will {
-        let topic = config.full_topic(topic);
-        options.set_last_will(LastWill::new(topic, payload.clone(), QoS::AtLeastOnce, true));
-    }
-    // The library numbers publishes from 1 to `inflight` and stops when a number is still in use.
-    // Eight windows of numbers let a PUBACK come late without holding up the others.
-    options
-        .set_keep_alive(config.broker.keep_alive())
-        .set_clean_session(true)
-        .set_max_packet_size(INCOMING, LARGEST + 16)
-        .set_inflight(config.in_flight.max(1).saturating_mul(8));
-    options
 }
 
 /// What is on its way on one connection, and how long nothing has come back.
@@ -111,15 +109,21 @@ impl Flight {
 
     /// The next event, or why there is no point in waiting for it. The future of the event loop is
     /// then dropped, and so must the event loop be.
-    async fn poll(&mut self, events: &mut EventLoop) -> Result<Event, LinkError> {
+    async fn poll(&mut self, events: &mut Events) -> Result<Event, LinkError> {
         let Ok(event) = timeout_at(self.deadline(), events.poll()).await else {
             return Err(self.overdue());
         };
         let event = event?;
-        if matches!(event, Event::Incoming(_)) {
+        if event.is_incoming() {
             self.silent_at = Instant::now() + self.patience();
         }
         Ok(event)
+    }
+
+    /// The connection has this keep-alive: in MQTT 5 the broker may ask for another one.
+    fn keep_to(&mut self, keep_alive: Duration) {
+        self.keep_alive = keep_alive;
+        self.silent_at = Instant::now() + self.patience();
     }
 
     fn deadline(&self) -> Instant {

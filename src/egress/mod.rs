@@ -19,12 +19,11 @@ mod connection;
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
-use rumqttc::{AsyncClient, QoS};
 use tokio::sync::mpsc;
 
 use self::care::Care;
 use crate::ids::OutboxSeq;
-use crate::mqtt::{Broker, LinkError, Task};
+use crate::mqtt::{Accepted, Broker, Client, LinkError, Task};
 
 /// Largest topic and payload together, in bytes.
 pub const LARGEST: usize = 1 << 20;
@@ -34,6 +33,9 @@ pub const TOLD: OutboxSeq = OutboxSeq(u64::MAX);
 
 /// Messages of ours and the leave-taking, for which there is always room beside the window.
 const BESIDE: usize = 3;
+
+/// What the packet of a publish has besides topic and payload, at most.
+const OVERHEAD: usize = 16;
 
 /// How long to wait for a clean end.
 const GOODBYE: Duration = Duration::from_secs(3);
@@ -75,7 +77,7 @@ pub enum EgressEvent {
     Up,
     /// The broker has taken this entry over, or [`TOLD`]. There is room in the window again.
     Acked(OutboxSeq),
-    /// The broker closes the connection whenever it gets this entry, alone and more than once: it is
+    /// The broker refuses this entry or closes the connection on it, alone and more than once: it is
     /// to be put aside. Comes after the `Down`.
     Rejected(OutboxSeq),
     /// There is no connection. Told again for each attempt that fails.
@@ -95,10 +97,12 @@ pub enum PublishError {
     #[error("the window is full")]
     Full,
     /// It can never be sent.
-    #[error("{size} bytes of topic and payload, of at most {LARGEST}")]
+    #[error("{size} bytes of topic and payload, of at most {most}")]
     TooLarge {
         /// Topic and payload together, in bytes.
         size: usize,
+        /// What goes through: [`LARGEST`], or less where the broker says so.
+        most: usize,
     },
     /// It can never be sent.
     #[error("{0:?} is not a topic to publish to")]
@@ -121,16 +125,28 @@ pub struct Egress {
 /// The connection that the last `Up` spoke of.
 #[derive(Debug)]
 struct Link {
-    client: AsyncClient,
+    client: Client,
     /// Entries in the order in which they are given to the client.
     given: mpsc::UnboundedSender<OutboxSeq>,
     /// Those of them that have no PUBACK.
     on_their_way: BTreeSet<OutboxSeq>,
+    /// What the broker grants.
+    accepted: Accepted,
 }
 
 impl Link {
-    fn new(client: AsyncClient, given: mpsc::UnboundedSender<OutboxSeq>) -> Self {
-        Self { client, given, on_their_way: BTreeSet::new() }
+    fn new(client: Client, given: mpsc::UnboundedSender<OutboxSeq>, accepted: Accepted) -> Self {
+        Self { client, given, on_their_way: BTreeSet::new(), accepted }
+    }
+
+    /// The window, which in MQTT 5 the broker may narrow.
+    fn window(&self, configured: usize) -> usize {
+        self.accepted.receive_maximum.map_or(configured, |most| configured.min(most.into()))
+    }
+
+    /// Topic and payload that may go out, in bytes.
+    fn largest(&self) -> usize {
+        self.accepted.largest.map_or(LARGEST, |most| most.saturating_sub(OVERHEAD).min(LARGEST))
     }
 }
 
@@ -179,8 +195,9 @@ impl Egress {
             }
             EgressEvent::Down { error } => {
                 let Some(link) = self.link.take() else { return };
-                if matches!(error, LinkError::Closed | LinkError::KeepsClosing) {
-                    let rejected = self.care.on_closed(&link.on_their_way, self.window);
+                if error.is_closing() || matches!(error, LinkError::PublishRefused(_)) {
+                    let window = link.window(self.window);
+                    let rejected = self.care.on_closed(&link.on_their_way, window);
                     self.ahead.extend(rejected.map(EgressEvent::Rejected));
                 }
             }
@@ -190,8 +207,10 @@ impl Egress {
 
     /// How many entries [`Egress::publish`] would take now.
     pub fn window(&self) -> usize {
-        let limit = self.care.limit(self.window);
-        self.link.as_ref().map_or(0, |link| limit.saturating_sub(link.on_their_way.len()))
+        self.link.as_ref().map_or(0, |link| {
+            let limit = self.care.limit(link.window(self.window));
+            limit.saturating_sub(link.on_their_way.len())
+        })
     }
 
     /// How many entries are on their way without a PUBACK; none while there is no connection.
@@ -226,8 +245,9 @@ impl Egress {
     ) -> Result<(), PublishError> {
         let topic = self.full_topic(topic)?;
         let size = topic.len() + payload.len();
-        if size > LARGEST {
-            return Err(PublishError::TooLarge { size });
+        let most = self.link.as_ref().map_or(LARGEST, Link::largest);
+        if size > most {
+            return Err(PublishError::TooLarge { size, most });
         }
         if self.link.is_some() && self.window() == 0 {
             return Err(PublishError::Full);
@@ -247,8 +267,7 @@ impl Egress {
         // Both fail only when the connection is gone. `Down` is then on its way, and what became of
         // this connection's entries does not matter any more.
         link.given.send(seq).map_err(|_| PublishError::Down)?;
-        let given = link.client.try_publish(topic, QoS::AtLeastOnce, retain, payload);
-        given.map_err(|_| PublishError::Down)
+        link.client.try_publish(topic, retain, payload).map_err(|_| PublishError::Down)
     }
 
     fn full_topic(&self, topic: &str) -> Result<String, PublishError> {
@@ -277,10 +296,11 @@ fn below(prefix: &str, topic: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::mqtt::Version;
 
     #[tokio::test]
     async fn what_can_never_be_sent_is_told_apart_from_what_cannot_be_sent_now() {
-        let broker = Broker::new("127.0.0.1", 9, "gw");
+        let broker = Broker::new(Version::V311, "127.0.0.1", 9, "gw");
         let mut egress = Egress::start(EgressConfig::new(broker, "tidegate/gw/"));
         let mut publish = |topic: &str, size| egress.publish(OutboxSeq(1), topic, vec![0; size]);
         assert_eq!(publish("window/hour", 10), Err(PublishError::Down));
@@ -289,6 +309,6 @@ mod tests {
             Err(PublishError::Topic("tidegate/gw/window/+".into()))
         );
         let size = LARGEST + "tidegate/gw/t".len();
-        assert_eq!(publish("t", LARGEST), Err(PublishError::TooLarge { size }));
+        assert_eq!(publish("t", LARGEST), Err(PublishError::TooLarge { size, most: LARGEST }));
     }
 }

@@ -5,12 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use rumqttc::Outgoing;
-use rumqttc::v5::mqttbytes::QoS;
-use rumqttc::v5::mqttbytes::v5::{
-    Packet, PubAck, PubAckReason, Publish, SubAck, SubscribeReasonCode,
-};
-use rumqttc::v5::{AsyncClient, Event, EventLoop, MqttOptions};
+use rumqttc::QoS;
 use tokio::select;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
@@ -19,7 +14,9 @@ use tracing::{info, warn};
 use super::catch_up::{CatchUp, Due};
 use super::writer::{Command, Writer, probe_topic};
 use super::{AckToken, IngressConfig, IngressEvent, Item, Outlet, Received};
-use crate::mqtt::{Broker, CONNECT_TIMEOUT, LinkError, Retry};
+use crate::mqtt::{
+    self, CONNECT_TIMEOUT, Event, Events, LinkError, Message, Retry, Verdict, Version, Wishes,
+};
 use crate::time::Now;
 
 /// Requests on their way to the event loop. The writer waits when there are more.
@@ -32,6 +29,10 @@ const OUTGOING: u16 = 16;
 /// What a packet may hold besides its payload: a topic of any length, and properties.
 const OVERHEAD: usize = 66 << 10;
 
+/// In 3.1.1 the broker cannot be told a largest packet, and one that is above ours comes again on every connection: it
+/// has to be read, to be counted as too large. This much memory is spent on that.
+const INCOMING_V311: usize = 16 << 20;
+
 /// The intake task.
 pub(super) struct Intake {
     pub(super) config: IngressConfig,
@@ -39,6 +40,8 @@ pub(super) struct Intake {
     pub(super) outlet: Outlet,
     pub(super) tokens: mpsc::UnboundedReceiver<Vec<AckToken>>,
     pub(super) redelivered: Arc<AtomicU64>,
+    /// The session at the broker holds our filters, all of them: it was told so by this process.
+    pub(super) subscribed: bool,
 }
 
 impl Intake {
@@ -57,7 +60,7 @@ impl Intake {
 
     /// One connection, from the first packet to the last. `Ok` when we took leave.
     async fn connection(&mut self, epoch: u32, retry: &mut Retry) -> Result<(), LinkError> {
-        let (client, events) = AsyncClient::new(options(&self.config), REQUESTS);
+        let (client, events) = mqtt::open(&self.config.broker, &wishes(&self.config)).await?;
         let (commands, to_do) = mpsc::unbounded_channel();
         let written = AtomicU64::new(0);
         let writer = Writer {
@@ -76,6 +79,7 @@ impl Intake {
             now: &*self.now,
             outlet: &self.outlet,
             redelivered: &self.redelivered,
+            subscribed: &mut self.subscribed,
             retry,
             epoch,
             commands,
@@ -100,24 +104,21 @@ impl Intake {
     }
 }
 
-fn options(config: &IngressConfig) -> MqttOptions {
-    let Broker { port, client_id, credentials, .. } = &config.broker;
-    let mut options = MqttOptions::new(client_id, config.broker.authority(), *port);
-    if let Some(credentials) = credentials {
-        options.set_credentials(&credentials.user, &credentials.password);
+fn wishes(config: &IngressConfig) -> Wishes {
+    let packet = config.max_payload.saturating_add(OVERHEAD);
+    Wishes {
+        session: Some(config.session_expiry).filter(|session| !session.is_zero()),
+        receive_maximum: Some(config.in_flight),
+        incoming: match config.broker.version {
+            Version::V5 => packet,
+            Version::V311 => packet.max(INCOMING_V311),
+        },
+        // Subscriptions, and probes.
+        outgoing: 1 << 20,
+        packet_ids: OUTGOING,
+        requests: REQUESTS,
+        will: None,
     }
-    let expiry = u32::try_from(config.session_expiry.as_secs()).unwrap_or(u32::MAX);
-    let max_packet = u32::try_from(config.max_payload.saturating_add(OVERHEAD)).unwrap_or(u32::MAX);
-    options
-        .set_keep_alive(config.broker.keep_alive())
-        .set_connection_timeout(CONNECT_TIMEOUT.as_secs())
-        .set_clean_start(false)
-        .set_session_expiry_interval(Some(expiry))
-        .set_receive_maximum(Some(config.in_flight.max(1)))
-        .set_max_packet_size(Some(max_packet))
-        .set_outgoing_inflight_upper_limit(OUTGOING)
-        .set_manual_acks(true);
-    options
 }
 
 /// The incoming half of one connection.
@@ -126,6 +127,7 @@ struct Reader<'a> {
     now: &'a (dyn Fn() -> Now + Send + Sync),
     outlet: &'a Outlet,
     redelivered: &'a AtomicU64,
+    subscribed: &'a mut bool,
     retry: &'a mut Retry,
     epoch: u32,
     commands: mpsc::UnboundedSender<Command>,
@@ -142,30 +144,30 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    async fn run(mut self, mut events: EventLoop) -> Result<(), LinkError> {
+    async fn run(mut self, mut events: Events) -> Result<(), LinkError> {
         loop {
-            match self.poll(&mut events).await? {
-                Event::Incoming(packet) => {
-                    // The broker may have asked for another one.
-                    self.keep_alive = events.options.keep_alive();
-                    self.on_packet(packet).await?;
-                    self.silent_at = Instant::now() + self.keep_alive.mul_f32(1.5);
-                }
-                Event::Outgoing(Outgoing::Disconnect) => return Ok(()),
-                Event::Outgoing(_) => {}
+            let event = self.poll(&mut events).await?;
+            if matches!(event, Event::Left) {
+                return Ok(());
+            }
+            if event.is_incoming() {
+                // The broker may have asked for another one.
+                self.keep_alive = events.keep_alive();
+                self.on_event(event).await?;
+                self.silent_at = Instant::now() + self.keep_alive.mul_f32(1.5);
             }
         }
     }
 
     /// The next event. The event loop's future must not be dropped before it is done, or a packet may
     /// be lost half-written: what else is due is done beside it.
-    async fn poll(&mut self, events: &mut EventLoop) -> Result<Event, LinkError> {
+    async fn poll(&mut self, events: &mut Events) -> Result<Event, LinkError> {
         let mut event = pin!(events.poll());
         loop {
             let due = self.catch_up.next_deadline();
             select! {
                 biased;
-                event = &mut event => return event.map_err(LinkError::from),
+                event = &mut event => return event,
                 () = sleep_until(self.silent_at) => return Err(self.silent()),
                 () = sleep_until(due.unwrap_or(self.silent_at)) => self.on_due().await,
             }
@@ -196,13 +198,13 @@ impl Reader<'_> {
         unacknowledged >= u64::from(self.config.in_flight)
     }
 
-    async fn on_packet(&mut self, packet: Packet) -> Result<(), LinkError> {
-        match packet {
-            Packet::ConnAck(connack) => self.on_connected(connack.session_present).await,
-            Packet::SubAck(suback) => self.on_subscribed(&suback).await,
-            Packet::Publish(publish) => self.on_publish(publish).await?,
-            Packet::PubAck(puback) => self.on_probe_taken(&puback),
-            Packet::UnsubAck(_) => self.on_filter_given_up(),
+    async fn on_event(&mut self, event: Event) -> Result<(), LinkError> {
+        match event {
+            Event::Accepted(accepted) => self.on_connected(accepted.session_present).await,
+            Event::Subscribed(refusals) => self.on_subscribed(&refusals).await,
+            Event::Message(message) => self.on_message(message).await?,
+            Event::Answered { verdict, .. } => self.on_probe_taken(&verdict),
+            Event::Unsubscribed => self.on_filter_given_up(),
             _ => {}
         }
         Ok(())
@@ -212,20 +214,28 @@ impl Reader<'_> {
         self.retry.up();
         info!(session_present, "session {}", if session_present { "resumed" } else { "new" });
         self.outlet.tell(Item::Up { epoch: self.epoch, session_present }).await;
-        self.order(Command::Subscribe);
+        // In 3.1.1 each subscription brings the retained messages again, so it is made no more often than it has to be.
+        let again = *self.subscribed && self.config.broker.version == Version::V311;
+        if session_present && again {
+            self.dropping = 0;
+            self.catch_up.on_subscribed(Instant::now());
+        } else {
+            self.order(Command::Subscribe);
+        }
     }
 
-    async fn on_subscribed(&mut self, suback: &SubAck) {
+    async fn on_subscribed(&mut self, refusals: &[Option<String>]) {
         let asked = self.config.filters.iter().chain([&self.probe_topic]);
-        let mut codes = suback.return_codes.iter();
+        let unanswered = Some("no answer".to_owned());
+        let mut answers = refusals.iter().chain(std::iter::repeat(&unanswered));
         let mut filters = Vec::new();
         for filter in asked {
-            let code = codes.next();
-            if !matches!(code, Some(SubscribeReasonCode::Success(_))) {
-                warn!(%filter, ?code, "subscription refused; check the broker's access list");
+            if let Some(Some(reason)) = answers.next() {
+                warn!(%filter, reason, "subscription refused; check the broker's access list");
                 filters.push(filter.clone());
             }
         }
+        *self.subscribed = filters.is_empty();
         filters.retain(|filter| *filter != self.probe_topic);
         if !filters.is_empty() {
             self.outlet.tell(Item::Event(IngressEvent::Refused { filters })).await;
@@ -233,18 +243,18 @@ impl Reader<'_> {
         self.catch_up.on_subscribed(Instant::now());
     }
 
-    async fn on_publish(&mut self, publish: Publish) -> Result<(), LinkError> {
-        let ack = AckToken { epoch: self.epoch, pkid: publish.pkid, qos: publish.qos };
-        if publish.topic == self.probe_topic.as_bytes() {
-            return self.on_probe(&publish.payload, ack).await;
+    async fn on_message(&mut self, message: Message) -> Result<(), LinkError> {
+        let ack = AckToken { epoch: self.epoch, pkid: message.pkid, qos: message.qos };
+        if message.topic == self.probe_topic {
+            return self.on_probe(&message.payload, ack).await;
         }
-        self.received += u64::from(publish.qos != QoS::AtMostOnce);
-        self.redelivered.fetch_add(publish.dup.into(), Ordering::Relaxed);
+        self.received += u64::from(message.qos != QoS::AtMostOnce);
+        self.redelivered.fetch_add(message.dup.into(), Ordering::Relaxed);
         let received = Received {
-            topic: String::from_utf8_lossy(&publish.topic).into_owned(),
-            payload: publish.payload,
-            retain: publish.retain,
-            dup: publish.dup,
+            topic: message.topic,
+            payload: message.payload,
+            retain: message.retain,
+            dup: message.dup,
             arrival: (self.now)(),
             ack,
         };
@@ -267,10 +277,10 @@ impl Reader<'_> {
         self.outlet.tell(Item::Event(IngressEvent::CaughtUp)).await;
     }
 
-    fn on_probe_taken(&self, puback: &PubAck) {
-        if !matches!(puback.reason, PubAckReason::Success | PubAckReason::NoMatchingSubscribers) {
-            let (topic, reason) = (&self.probe_topic, puback.reason);
-            warn!(%topic, ?reason, "probe refused; allow this client to write and read the topic");
+    fn on_probe_taken(&self, verdict: &Verdict) {
+        if let Verdict::NotAllowed(reason) | Verdict::Refused(reason) = verdict {
+            let topic = &self.probe_topic;
+            warn!(%topic, reason, "probe refused; allow this client to write and read the topic");
         }
     }
 

@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use rumqttc::v5::mqttbytes::QoS;
+use rumqttc::QoS;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
 use crate::mqtt::{Broker, LinkError, Task};
@@ -43,12 +43,12 @@ pub struct IngressConfig {
     pub filters: Vec<String>,
     /// Filters of an earlier configuration, which the session may still hold: they are given up.
     pub dropped_filters: Vec<String>,
-    /// Most messages that the broker may have sent without an acknowledgement (MQTT 5 "receive
-    /// maximum"), 1 to 65,535.
+    /// Most messages that the broker may have sent without an acknowledgement, 1 to 65,535. In MQTT 5 it is told
+    /// ("receive maximum"); in 3.1.1 this is what it grants by itself.
     pub in_flight: u16,
-    /// Longest payload in bytes. The broker is told, and withholds what is much longer.
+    /// Longest payload in bytes. In MQTT 5 the broker is told, and withholds what is much longer.
     pub max_payload: usize,
-    /// How long the broker keeps the session, and queues for it, while we are away.
+    /// How long the broker keeps the session, and queues for it, while we are away. In 3.1.1 it decides by itself.
     pub session_expiry: Duration,
 }
 
@@ -160,6 +160,7 @@ impl Ingress {
             outlet,
             tokens,
             redelivered: redelivered.clone(),
+            subscribed: false,
         };
         Self { queue, acks, redelivered, task: Task::spawn(intake.run()), epoch: 0, given: 0 }
     }

@@ -3,13 +3,11 @@
 use std::future::pending;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use rumqttc::v5::mqttbytes::QoS;
-use rumqttc::v5::mqttbytes::v5::{Filter, Publish, RetainForwardRule};
-use rumqttc::v5::{AsyncClient, ClientError};
 use tokio::select;
 use tokio::sync::mpsc;
 
 use super::{AckToken, IngressConfig, Item, Outlet};
+use crate::mqtt::{Client, Gone};
 
 /// What the reader asks the writer to do.
 #[derive(Debug)]
@@ -32,7 +30,7 @@ pub(super) fn probe_topic(client_id: &str) -> String {
 
 pub(super) struct Writer<'a> {
     pub(super) config: &'a IngressConfig,
-    pub(super) client: AsyncClient,
+    pub(super) client: Client,
     pub(super) outlet: &'a Outlet,
     pub(super) tokens: &'a mut mpsc::UnboundedReceiver<Vec<AckToken>>,
     pub(super) epoch: u32,
@@ -54,10 +52,7 @@ impl Writer<'_> {
         pending().await
     }
 
-    async fn step(
-        &mut self,
-        commands: &mut mpsc::UnboundedReceiver<Command>,
-    ) -> Result<(), ClientError> {
+    async fn step(&mut self, commands: &mut mpsc::UnboundedReceiver<Command>) -> Result<(), Gone> {
         select! {
             Some(command) = commands.recv() => self.on_command(command).await?,
             tokens = self.tokens.recv(), if !self.leaving => match tokens {
@@ -68,14 +63,14 @@ impl Writer<'_> {
         self.raise_fence().await
     }
 
-    async fn on_command(&mut self, command: Command) -> Result<(), ClientError> {
+    async fn on_command(&mut self, command: Command) -> Result<(), Gone> {
         match command {
             Command::Subscribe => self.subscribe().await,
             Command::Probe(nonce) => {
                 let topic = probe_topic(&self.config.broker.client_id);
-                self.client.publish(topic, QoS::AtLeastOnce, false, nonce.to_vec()).await
+                self.client.publish(topic, nonce.to_vec()).await
             }
-            Command::AckProbe(token) => self.client.ack(&bare(token)).await,
+            Command::AckProbe(token) => self.client.ack(token.pkid, token.qos).await,
             Command::FenceAnswered => {
                 self.on_fence_answered().await;
                 Ok(())
@@ -83,23 +78,19 @@ impl Writer<'_> {
         }
     }
 
-    /// Subscribes whether or not the session had been kept: it may hold other filters. The rule for
-    /// retained messages keeps the broker from sending them again to those that it already had.
-    async fn subscribe(&mut self) -> Result<(), ClientError> {
+    /// Subscribes to all filters: the session may hold others. In MQTT 5 a rule for retained messages keeps the broker
+    /// from sending them again to those that it already had.
+    async fn subscribe(&mut self) -> Result<(), Gone> {
         for filter in &self.config.dropped_filters {
             self.client.unsubscribe(filter).await?;
         }
         let probe = probe_topic(&self.config.broker.client_id);
-        let filters = self.config.filters.iter().chain([&probe]).map(|path| Filter {
-            retain_forward_rule: RetainForwardRule::OnNewSubscribe,
-            ..Filter::new(path, QoS::AtLeastOnce)
-        });
-        self.client.subscribe_many(filters.collect::<Vec<_>>()).await
+        self.client.subscribe(self.config.filters.iter().chain([&probe])).await
     }
 
-    async fn acknowledge(&mut self, tokens: &[AckToken]) -> Result<(), ClientError> {
+    async fn acknowledge(&mut self, tokens: &[AckToken]) -> Result<(), Gone> {
         for token in tokens.iter().filter(|token| token.epoch == self.epoch) {
-            self.client.ack(&bare(*token)).await?;
+            self.client.ack(token.pkid, token.qos).await?;
             self.written.fetch_add(1, Ordering::Relaxed);
         }
         Ok(())
@@ -110,7 +101,7 @@ impl Writer<'_> {
     /// Giving up a filter that we never had changes nothing and is answered in order. A ping would do
     /// as well, but the client library sends its own and takes a second one on the way for a dead
     /// link.
-    async fn raise_fence(&mut self) -> Result<(), ClientError> {
+    async fn raise_fence(&mut self) -> Result<(), Gone> {
         let written = self.written.load(Ordering::Relaxed);
         if self.fence.is_some() {
             Ok(())
@@ -129,9 +120,4 @@ impl Writer<'_> {
         self.settled = given;
         self.outlet.tell(Item::Settled { epoch: self.epoch, given }).await;
     }
-}
-
-/// As much of a message as the client library needs to acknowledge it.
-fn bare(token: AckToken) -> Publish {
-    Publish { pkid: token.pkid, qos: token.qos, ..Publish::default() }
 }

@@ -94,6 +94,15 @@ impl Agent {
         said.0.iter().filter(|line| texts.iter().all(|text| line.contains(text))).count()
     }
 
+    /// Whether it has said a line with all of these texts, or does within this time.
+    pub fn says_within(&self, time: Duration, texts: &[&str]) -> bool {
+        let said = self.said.0.lock().expect("no panic inside");
+        let silent = |said: &mut (Vec<String>, bool)| {
+            !said.1 && !said.0.iter().any(|line| texts.iter().all(|text| line.contains(text)))
+        };
+        !self.said.1.wait_timeout_while(said, time, silent).expect("no panic inside").1.timed_out()
+    }
+
     /// What it said last, for people.
     pub fn last_words(&self) -> String {
         last(&self.said.0.lock().expect("no panic inside").0)

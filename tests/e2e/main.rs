@@ -7,6 +7,7 @@
 #![allow(clippy::disallowed_methods, reason = "tests have deadlines of their own")]
 #![allow(missing_docs, unreachable_pub, reason = "tests are sentences")]
 
+#[allow(dead_code, reason = "other tests use it too")]
 mod agent;
 mod bad_input;
 mod central;

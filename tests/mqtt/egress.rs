@@ -5,10 +5,19 @@ use std::time::{Duration, Instant};
 
 use tidegate::egress::{Egress, EgressConfig, EgressEvent, LARGEST, PublishError, TOLD};
 use tidegate::ids::OutboxSeq;
-use tidegate::mqtt::LinkError;
+use tidegate::mqtt::{LinkError, Version};
 
 use crate::at;
 use crate::support::{Broker, Mode, Proxy, Subscriber, within};
+
+both! {
+    what_is_told_goes_beside_a_full_window_and_a_will_when_the_link_breaks,
+    a_link_that_dies_while_publishing_is_noticed_and_nothing_is_lost,
+    everything_arrives_in_order_when_the_broker_is_killed_and_forgets,
+    everything_arrives_across_repeated_cuts,
+    a_central_broker_that_is_away_at_the_start_gets_everything_when_it_comes,
+    an_entry_of_the_largest_size_goes_out,
+}
 
 /// As much of the agent as output needs: entries in order, deleted on their own PUBACK.
 struct Outbox {
@@ -84,11 +93,11 @@ fn assert_all_in_order(messages: &[rumqttc::Publish], count: u64) {
     assert_eq!(all, (0..count).collect());
 }
 
-#[tokio::test]
-async fn everything_arrives_in_order_when_the_broker_is_killed_and_forgets() {
+async fn everything_arrives_in_order_when_the_broker_is_killed_and_forgets(version: Version) {
     let mut broker = Broker::start();
     let proxy = Proxy::to(broker.port());
-    let mut egress = Egress::start(EgressConfig::new(at(proxy.port(), "out"), "tidegate/gw"));
+    let mut egress =
+        Egress::start(EgressConfig::new(at(version, proxy.port(), "out"), "tidegate/gw"));
     let mut outbox = Outbox::of(200);
     // Publishes get through, and no PUBACK comes back.
     assert_eq!(within(10, egress.next()).await, EgressEvent::Up);
@@ -114,13 +123,12 @@ async fn everything_arrives_in_order_when_the_broker_is_killed_and_forgets() {
     assert_eq!(egress.window(), 100, "the window is open again");
 }
 
-#[tokio::test]
-async fn what_is_told_goes_beside_a_full_window_and_a_will_when_the_link_breaks() {
+async fn what_is_told_goes_beside_a_full_window_and_a_will_when_the_link_breaks(version: Version) {
     let broker = Broker::start();
     let proxy = Proxy::to(broker.port());
     let mut listener = Subscriber::to(broker.port(), "gw/status").await;
     let mut config =
-        EgressConfig { in_flight: 1, ..EgressConfig::new(at(proxy.port(), "out"), "gw") };
+        EgressConfig { in_flight: 1, ..EgressConfig::new(at(version, proxy.port(), "out"), "gw") };
     config.will = Some(("status".into(), b"lost".to_vec()));
     let mut egress = Egress::start(config);
     assert_eq!(egress.tell("status", b"there".to_vec()), Err(PublishError::Down));
@@ -143,12 +151,12 @@ async fn what_is_told_goes_beside_a_full_window_and_a_will_when_the_link_breaks(
     assert!(kept.retain && kept.payload == "lost");
 }
 
-#[tokio::test]
-async fn everything_arrives_across_repeated_cuts() {
+async fn everything_arrives_across_repeated_cuts(version: Version) {
     let broker = Broker::start();
     let proxy = Proxy::to(broker.port());
     let mut subscriber = Subscriber::to(broker.port(), "#").await;
-    let config = EgressConfig { in_flight: 10, ..EgressConfig::new(at(proxy.port(), "out"), "") };
+    let config =
+        EgressConfig { in_flight: 10, ..EgressConfig::new(at(version, proxy.port(), "out"), "") };
     let mut egress = Egress::start(config);
     let mut outbox = Outbox::of(300);
     let (mut acked, mut cuts) = (0, 0);
@@ -164,10 +172,43 @@ async fn everything_arrives_across_repeated_cuts() {
     assert_all_in_order(&messages, 300);
 }
 
-#[tokio::test]
-async fn a_central_broker_that_is_away_at_the_start_gets_everything_when_it_comes() {
+async fn a_link_that_dies_while_publishing_is_noticed_and_nothing_is_lost(version: Version) {
+    let broker = Broker::start();
+    let proxy = Proxy::to(broker.port());
+    let mut subscriber = Subscriber::to(broker.port(), "#").await;
+    let config = EgressConfig::new(at(version, proxy.port(), "out"), "");
+    let mut egress = Egress::start(config);
+    let mut outbox = Outbox::of(300);
+    while outbox.entries.len() > 250 {
+        outbox.step(&mut egress).await;
+    }
+    // From now on nothing comes through, and nobody says so.
+    proxy.set(Mode::Blackhole);
+    let started = Instant::now();
+    let error = loop {
+        match within(30, egress.next()).await {
+            EgressEvent::Down { error } => break error,
+            event => _ = outbox.take(&event, &mut egress),
+        }
+    };
+    let noticed = started.elapsed();
+    println!("noticed after {noticed:?} with {} entries left", outbox.entries.len());
+    assert_eq!(error, LinkError::Silent(Duration::from_millis(7_500)));
+    assert!(noticed < Duration::from_secs(8), "{noticed:?}");
+    assert!(!outbox.entries.is_empty() && egress.window() == 0);
+
+    proxy.cut();
+    proxy.set(Mode::Open);
+    outbox.drain(&mut egress).await;
+    assert_all_in_order(&subscriber.drain(Duration::from_millis(500)).await, 300);
+}
+
+async fn a_central_broker_that_is_away_at_the_start_gets_everything_when_it_comes(
+    version: Version,
+) {
     let mut broker = Broker::absent();
-    let mut egress = Egress::start(EgressConfig::new(at(broker.port(), "out"), "tidegate/gw"));
+    let mut egress =
+        Egress::start(EgressConfig::new(at(version, broker.port(), "out"), "tidegate/gw"));
     let mut outbox = Outbox::of(5);
     let EgressEvent::Down { error } = within(10, egress.next()).await else { panic!() };
     assert!(matches!(error, LinkError::Unreachable(_)), "{error}");
@@ -177,10 +218,9 @@ async fn a_central_broker_that_is_away_at_the_start_gets_everything_when_it_come
     egress.close().await;
 }
 
-#[tokio::test]
-async fn an_entry_of_the_largest_size_goes_out() {
+async fn an_entry_of_the_largest_size_goes_out(version: Version) {
     let broker = Broker::start_with("message_size_limit 2097152");
-    let mut egress = Egress::start(EgressConfig::new(at(broker.port(), "out"), ""));
+    let mut egress = Egress::start(EgressConfig::new(at(version, broker.port(), "out"), ""));
     assert_eq!(within(10, egress.next()).await, EgressEvent::Up);
     let payload = vec![b'x'; LARGEST - "late/x".len()];
     egress.publish(OutboxSeq(7), "late/x", payload).unwrap();
@@ -189,8 +229,9 @@ async fn an_entry_of_the_largest_size_goes_out() {
 
 #[tokio::test]
 async fn an_entry_that_the_broker_does_not_take_is_named_and_the_others_leave() {
+    let version = Version::V311;
     let broker = Broker::start_with("max_packet_size 1000");
-    let mut egress = Egress::start(EgressConfig::new(at(broker.port(), "out"), ""));
+    let mut egress = Egress::start(EgressConfig::new(at(version, broker.port(), "out"), ""));
     let mut outbox = Outbox::of(6);
     let poison = OutboxSeq(2);
     outbox.entries.get_mut(&poison).expect("it is there").1 = vec![b'x'; 2_000];
@@ -204,4 +245,54 @@ async fn an_entry_that_the_broker_does_not_take_is_named_and_the_others_leave() 
     }
     println!("{rejected:?} was put aside and the others left within {:?}", started.elapsed());
     assert_eq!(rejected, Some(poison));
+}
+
+#[tokio::test]
+async fn in_mqtt_5_what_is_too_large_for_the_broker_is_told_before_it_is_sent() {
+    let broker = Broker::start_with("max_packet_size 1000");
+    let config = EgressConfig::new(at(Version::V5, broker.port(), "out"), "");
+    let mut egress = Egress::start(config);
+    assert_eq!(within(10, egress.next()).await, EgressEvent::Up);
+    let error = PublishError::TooLarge { size: 2_002, most: 984 };
+    assert_eq!(egress.publish(OutboxSeq(1), "ab", vec![b'x'; 2_000]), Err(error));
+    egress.publish(OutboxSeq(2), "ab", vec![b'x'; 982]).unwrap();
+    assert_eq!(within(10, egress.next()).await, EgressEvent::Acked(OutboxSeq(2)));
+}
+
+#[tokio::test]
+async fn in_mqtt_5_the_broker_narrows_the_window() {
+    let broker = Broker::start_with("max_inflight_messages 7");
+    let config = EgressConfig::new(at(Version::V5, broker.port(), "out"), "");
+    let mut egress = Egress::start(config);
+    let mut outbox = Outbox::of(100);
+    assert_eq!(within(10, egress.next()).await, EgressEvent::Up);
+    assert_eq!(egress.window(), 7);
+    outbox.fill(&mut egress);
+    assert_eq!(egress.in_flight(), 7);
+    outbox.drain(&mut egress).await;
+}
+
+#[tokio::test]
+async fn in_mqtt_5_what_we_may_not_publish_is_kept_until_we_may() {
+    let mut broker = Broker::absent_with("acl_file {dir}/acl");
+    std::fs::write(broker.dir().join("acl"), "topic write other/#\n").unwrap();
+    broker.run();
+    let config = EgressConfig::new(at(Version::V5, broker.port(), "out"), "tidegate/gw");
+    let mut egress = Egress::start(config);
+    let mut outbox = Outbox::of(5);
+    for _ in 0..4 {
+        assert_eq!(within(30, egress.next()).await, EgressEvent::Up);
+        outbox.next = OutboxSeq(0);
+        outbox.fill(&mut egress);
+        match within(30, egress.next()).await {
+            EgressEvent::Down { error: error @ LinkError::MayNotPublish(_) } => {
+                assert!(error.remedy().is_some_and(|remedy| remedy.contains("ACL")), "{error}");
+            }
+            event => panic!("{event:?}"),
+        }
+    }
+    broker.stop();
+    std::fs::write(broker.dir().join("acl"), "topic write tidegate/#\n").unwrap();
+    broker.run();
+    outbox.drain(&mut egress).await;
 }

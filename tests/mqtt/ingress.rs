@@ -6,13 +6,13 @@ use rumqttc::QoS;
 use tidegate::clock::Clock;
 use tidegate::egress::{Egress, EgressConfig, EgressEvent};
 use tidegate::ingress::{AckToken, Ingress, IngressConfig, IngressEvent, Received};
-use tidegate::mqtt::{self, Credentials, LinkError};
+use tidegate::mqtt::{self, Credentials, FileName, LinkError, Version};
 
 use crate::at;
 use crate::support::{Broker, Mode, Proxy, publish, publish_at, within};
 
-fn intake(port: u16) -> IngressConfig {
-    IngressConfig::new(at(port, "gw"), vec!["meters/#".into()])
+fn intake(version: Version, port: u16) -> IngressConfig {
+    IngressConfig::new(at(version, port, "gw"), vec!["meters/#".into()])
 }
 
 fn start(config: IngressConfig) -> Ingress {
@@ -109,10 +109,31 @@ fn numbers(numbers: std::ops::Range<usize>) -> Vec<String> {
     numbers.map(|number| number.to_string()).collect()
 }
 
+both! {
+    what_was_not_acknowledged_comes_again_after_a_cut_and_is_marked,
+    a_token_of_an_older_connection_acknowledges_nothing,
+    a_backlog_larger_than_the_window_is_heard_to_its_end_before_caught_up,
+    leaving_sends_the_acknowledgements_first,
+    acks_settle_once_all_that_were_given_have_been_read,
+    a_broker_that_forgot_us_is_subscribed_to_again,
+    a_broker_that_was_stopped_keeps_the_session_and_the_queue,
+    a_broker_that_is_away_at_the_start_is_found_when_it_comes,
+    a_wrong_password_is_told_and_works_once_it_is_right,
+    two_clients_with_one_id_do_not_throw_each_other_out_for_ever,
+    a_silent_link_is_noticed_within_one_and_a_half_keep_alives,
+    an_agent_that_does_not_take_messages_ends_the_connection_and_loses_none,
+    a_retained_message_comes_once_and_is_told_from_news,
+    a_filter_that_was_dropped_from_the_configuration_is_given_up,
+    a_refused_filter_is_told,
+    where_probes_are_forbidden_ten_seconds_of_silence_have_to_do,
+}
+
 #[tokio::test]
 async fn no_more_than_the_window_comes_without_acknowledgement() {
+    let version = Version::V5;
     let broker = Broker::start();
-    let mut ingress = connected(IngressConfig { in_flight: 10, ..intake(broker.port()) }).await;
+    let mut ingress =
+        connected(IngressConfig { in_flight: 10, ..intake(version, broker.port()) }).await;
     publish(broker.port(), readings(0..50)).await;
     let mut messages = receive(&mut ingress, 10).await;
     quiet(&mut ingress).await;
@@ -125,11 +146,10 @@ async fn no_more_than_the_window_comes_without_acknowledgement() {
     assert_eq!(payloads(&messages), numbers(0..50));
 }
 
-#[tokio::test]
-async fn what_was_not_acknowledged_comes_again_after_a_cut_and_is_marked() {
+async fn what_was_not_acknowledged_comes_again_after_a_cut_and_is_marked(version: Version) {
     let broker = Broker::start();
     let proxy = Proxy::to(broker.port());
-    let mut ingress = connected(intake(proxy.port())).await;
+    let mut ingress = connected(intake(version, proxy.port())).await;
     publish(broker.port(), readings(0..20)).await;
     let messages = receive(&mut ingress, 20).await;
     ingress.ack(tokens(&messages[..12]));
@@ -145,11 +165,10 @@ async fn what_was_not_acknowledged_comes_again_after_a_cut_and_is_marked() {
     assert_eq!(ingress.redelivered(), 8);
 }
 
-#[tokio::test]
-async fn a_token_of_an_older_connection_acknowledges_nothing() {
+async fn a_token_of_an_older_connection_acknowledges_nothing(version: Version) {
     let mut broker = Broker::start();
     let proxy = Proxy::to(broker.port());
-    let mut ingress = connected(intake(proxy.port())).await;
+    let mut ingress = connected(intake(version, proxy.port())).await;
     publish(broker.port(), readings(0..5)).await;
     let old = receive(&mut ingress, 5).await;
 
@@ -173,21 +192,21 @@ async fn a_token_of_an_older_connection_acknowledges_nothing() {
 
 #[tokio::test]
 async fn caught_up_comes_behind_everything_that_was_queued() {
+    let version = Version::V5;
     let broker = Broker::start();
-    connected(intake(broker.port())).await.close().await;
+    connected(intake(version, broker.port())).await.close().await;
     publish(broker.port(), readings(0..3_000)).await;
     let started = Instant::now();
-    let mut ingress = start(intake(broker.port()));
+    let mut ingress = start(intake(version, broker.port()));
     assert!(up(&mut ingress).await);
     let backlog = caught_up(&mut ingress).await;
     println!("3,000 queued messages and the probe came within {:?}", started.elapsed());
     assert_eq!(payloads(&backlog), numbers(0..3_000));
 }
 
-#[tokio::test]
-async fn a_backlog_larger_than_the_window_is_heard_to_its_end_before_caught_up() {
+async fn a_backlog_larger_than_the_window_is_heard_to_its_end_before_caught_up(version: Version) {
     let broker = Broker::start();
-    let config = IngressConfig { in_flight: 100, ..intake(broker.port()) };
+    let config = IngressConfig { in_flight: 100, ..intake(version, broker.port()) };
     connected(config.clone()).await.close().await;
     publish(broker.port(), readings(0..3_000)).await;
     let mut ingress = start(config);
@@ -207,25 +226,23 @@ async fn a_backlog_larger_than_the_window_is_heard_to_its_end_before_caught_up()
     assert_eq!(payloads(&heard), numbers(0..3_000));
 }
 
-#[tokio::test]
-async fn leaving_sends_the_acknowledgements_first() {
+async fn leaving_sends_the_acknowledgements_first(version: Version) {
     let broker = Broker::start();
-    let mut ingress = connected(intake(broker.port())).await;
-    publish(broker.port(), readings(0..2_000)).await;
-    let messages = receive(&mut ingress, 2_000).await;
+    let mut ingress = connected(intake(version, broker.port())).await;
+    publish(broker.port(), readings(0..900)).await;
+    let messages = receive(&mut ingress, 900).await;
     ingress.ack(tokens(&messages));
     ingress.close().await;
-    let mut ingress = start(intake(broker.port()));
+    let mut ingress = start(intake(version, broker.port()));
     assert!(up(&mut ingress).await);
     assert_eq!(caught_up(&mut ingress).await.len(), 0);
 }
 
-#[tokio::test]
-async fn acks_settle_once_all_that_were_given_have_been_read() {
+async fn acks_settle_once_all_that_were_given_have_been_read(version: Version) {
     let broker = Broker::start();
-    let mut ingress = connected(intake(broker.port())).await;
-    publish(broker.port(), readings(0..1_000)).await;
-    let messages = receive(&mut ingress, 1_000).await;
+    let mut ingress = connected(intake(version, broker.port())).await;
+    publish(broker.port(), readings(0..900)).await;
+    let messages = receive(&mut ingress, 900).await;
     for batch in messages.chunks(100) {
         ingress.ack(tokens(batch));
     }
@@ -233,10 +250,9 @@ async fn acks_settle_once_all_that_were_given_have_been_read() {
     quiet(&mut ingress).await;
 }
 
-#[tokio::test]
-async fn a_broker_that_forgot_us_is_subscribed_to_again() {
+async fn a_broker_that_forgot_us_is_subscribed_to_again(version: Version) {
     let mut broker = Broker::start();
-    let mut ingress = connected(intake(broker.port())).await;
+    let mut ingress = connected(intake(version, broker.port())).await;
     broker.kill();
     broker.forget();
     broker.run();
@@ -247,22 +263,22 @@ async fn a_broker_that_forgot_us_is_subscribed_to_again() {
     assert_eq!(payloads(&receive(&mut ingress, 3).await), numbers(0..3));
 }
 
-#[tokio::test]
-async fn a_broker_that_was_stopped_keeps_the_session_and_the_queue() {
+async fn a_broker_that_was_stopped_keeps_the_session_and_the_queue(version: Version) {
     let mut broker = Broker::start();
-    connected(intake(broker.port())).await.close().await;
+    connected(intake(version, broker.port())).await.close().await;
     publish(broker.port(), readings(0..30)).await;
     broker.stop();
     broker.run();
-    let mut ingress = start(intake(broker.port()));
+    let mut ingress = start(intake(version, broker.port()));
     assert!(up(&mut ingress).await);
     assert_eq!(payloads(&caught_up(&mut ingress).await), numbers(0..30));
 }
 
 #[tokio::test]
 async fn messages_that_are_too_large_are_withheld_and_the_others_come() {
+    let version = Version::V5;
     let broker = Broker::start();
-    let mut ingress = connected(intake(broker.port())).await;
+    let mut ingress = connected(intake(version, broker.port())).await;
     let message = |kib: usize| ("meters/north/m1", vec![b'x'; kib << 10]);
     publish(broker.port(), [1, 11, 300, 400, 2_048, 2].map(message)).await;
     let lengths = receive(&mut ingress, 4).await.into_iter().map(|m| m.payload.len() >> 10);
@@ -271,10 +287,9 @@ async fn messages_that_are_too_large_are_withheld_and_the_others_come() {
     quiet(&mut ingress).await;
 }
 
-#[tokio::test]
-async fn a_broker_that_is_away_at_the_start_is_found_when_it_comes() {
+async fn a_broker_that_is_away_at_the_start_is_found_when_it_comes(version: Version) {
     let mut broker = Broker::absent();
-    let mut ingress = start(intake(broker.port()));
+    let mut ingress = start(intake(version, broker.port()));
     let error = down(&mut ingress).await;
     assert!(matches!(error, LinkError::Unreachable(_)), "{error}");
     broker.run();
@@ -284,15 +299,19 @@ async fn a_broker_that_is_away_at_the_start_is_found_when_it_comes() {
 
 const WITH_PASSWORD: &str = "allow_anonymous false\npassword_file {dir}/passwords";
 
-#[tokio::test]
-async fn a_wrong_password_is_told_and_works_once_it_is_right() {
+async fn a_wrong_password_is_told_and_works_once_it_is_right(version: Version) {
     let mut broker = Broker::absent_with(WITH_PASSWORD);
     broker.set_password("gw", "another");
     broker.run();
-    let credentials = Credentials { user: "gw".into(), password: "right".into() };
-    let ours =
-        |id: &str| mqtt::Broker { credentials: Some(credentials.clone()), ..at(broker.port(), id) };
-    let mut ingress = start(IngressConfig { broker: ours("in"), ..intake(broker.port()) });
+    let file = broker.dir().join("password");
+    std::fs::write(&file, "right\n").expect("its directory is ours");
+    let file = Some(FileName::new(file));
+    let credentials = Credentials { user: "gw".into(), password_file: file };
+    let ours = |id: &str| mqtt::Broker {
+        credentials: Some(credentials.clone()),
+        ..at(version, broker.port(), id)
+    };
+    let mut ingress = start(IngressConfig { broker: ours("in"), ..intake(version, broker.port()) });
     let mut egress = Egress::start(EgressConfig::new(ours("out"), ""));
     let error = LinkError::NotAuthorised;
     assert_eq!(down(&mut ingress).await, error);
@@ -306,10 +325,10 @@ async fn a_wrong_password_is_told_and_works_once_it_is_right() {
     while within(10, egress.next()).await != EgressEvent::Up {}
 }
 
-#[tokio::test]
-async fn two_clients_with_one_id_do_not_throw_each_other_out_for_ever() {
+async fn two_clients_with_one_id_do_not_throw_each_other_out_for_ever(version: Version) {
     let broker = Broker::start();
-    let (mut first, mut second) = (start(intake(broker.port())), start(intake(broker.port())));
+    let (mut first, mut second) =
+        (start(intake(version, broker.port())), start(intake(version, broker.port())));
     let (mut connections, started) = (0, Instant::now());
     let error = loop {
         let event = within(60, async {
@@ -328,30 +347,79 @@ async fn two_clients_with_one_id_do_not_throw_each_other_out_for_ever() {
     assert!(error.remedy().is_some_and(|remedy| remedy.contains("client id")));
 }
 
-#[tokio::test]
-async fn a_broker_that_says_that_the_session_was_taken_over_is_understood() {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+/// Something that listens and answers the first connection with these bytes.
+fn answering(host: &str, answer: Vec<u8>) -> Option<(u16, std::thread::JoinHandle<()>)> {
+    use std::io::{Read, Write};
+    let listener = std::net::TcpListener::bind((host, 0)).ok()?;
     let port = listener.local_addr().unwrap().port();
     let answering = std::thread::spawn(move || {
-        use std::io::{Read, Write};
         let (mut client, _) = listener.accept().unwrap();
         assert!(client.read(&mut [0; 512]).unwrap() > 0);
-        let (connack, disconnect) = ([0x20, 3, 0, 0, 0], [0xe0, 2, 0x8e, 0]);
-        client.write_all(&[&connack[..], &disconnect[..]].concat()).unwrap();
+        client.write_all(&answer).unwrap();
+        client.shutdown(std::net::Shutdown::Write).unwrap();
         let _ = client.read_to_end(&mut Vec::new());
     });
-    let mut ingress = start(intake(port));
+    Some((port, answering))
+}
+
+#[tokio::test]
+async fn a_broker_that_says_that_the_session_was_taken_over_is_understood() {
+    let (connack, disconnect) = ([0x20, 3, 0, 0, 0], [0xe0, 2, 0x8e, 0]);
+    let answer = [&connack[..], &disconnect[..]].concat();
+    let (port, answering) = answering("127.0.0.1", answer).unwrap();
+    let mut ingress = start(intake(Version::V5, port));
     up(&mut ingress).await;
     assert_eq!(down(&mut ingress).await, LinkError::TakenOver);
     answering.join().unwrap();
 }
 
 #[tokio::test]
-async fn a_silent_link_is_noticed_within_one_and_a_half_keep_alives() {
+async fn a_broker_that_speaks_only_the_other_version_is_understood() {
+    let refused = |version: Version| LinkError::Version(version.as_str());
+    for (version, answer, error) in [
+        // A 3.1.1 refusal ends before an MQTT 5 one would: it looks like no answer.
+        (Version::V5, vec![0x20, 2, 0, 1], LinkError::ClosedEarly),
+        (Version::V5, vec![0x20, 3, 0, 0x84, 0], refused(Version::V5)),
+        (Version::V311, vec![0x20, 2, 0, 1], refused(Version::V311)),
+    ] {
+        let (port, answering) = answering("127.0.0.1", answer).unwrap();
+        assert_eq!(down(&mut start(intake(version, port))).await, error);
+        assert!(error.remedy().is_some_and(|remedy| remedy.contains("set version")));
+        answering.join().unwrap();
+    }
+}
+
+#[tokio::test]
+async fn in_mqtt_3_1_1_a_message_beyond_all_bounds_is_told() {
+    // A CONNACK, and the beginning of a PUBLISH of 32 MiB.
+    let answer = vec![0x20, 2, 0, 0, 0x32, 0x80, 0x80, 0x80, 0x10, 0, 1, b'a'];
+    let (port, answering) = answering("127.0.0.1", answer).unwrap();
+    let mut ingress = start(intake(Version::V311, port));
+    up(&mut ingress).await;
+    let error = down(&mut ingress).await;
+    assert_eq!(error, LinkError::TooLarge(32 << 20));
+    assert!(error.remedy().is_some_and(|remedy| remedy.contains("message_size_limit")));
+    answering.join().unwrap();
+}
+
+#[tokio::test]
+async fn an_ipv6_address_is_connected_to() {
+    for host in ["::1", "[::1]"] {
+        let Some((port, answering)) = answering("::1", vec![0x20, 3, 0, 0, 0]) else {
+            println!("skipped: this machine has no IPv6");
+            return;
+        };
+        let broker = mqtt::Broker { host: host.into(), ..at(Version::V5, port, "gw") };
+        up(&mut start(IngressConfig { broker, ..intake(Version::V5, port) })).await;
+        answering.join().unwrap();
+    }
+}
+
+async fn a_silent_link_is_noticed_within_one_and_a_half_keep_alives(version: Version) {
     let broker = Broker::start();
     let proxy = Proxy::to(broker.port());
-    let mut ingress = connected(intake(proxy.port())).await;
-    let mut egress = Egress::start(EgressConfig::new(at(proxy.port(), "out"), ""));
+    let mut ingress = connected(intake(version, proxy.port())).await;
+    let mut egress = Egress::start(EgressConfig::new(at(version, proxy.port(), "out"), ""));
     assert_eq!(within(10, egress.next()).await, EgressEvent::Up);
     proxy.set(Mode::Blackhole);
     let started = Instant::now();
@@ -369,10 +437,10 @@ async fn a_silent_link_is_noticed_within_one_and_a_half_keep_alives() {
     assert_eq!(within(10, egress.next()).await, EgressEvent::Up);
 }
 
-#[tokio::test]
-async fn an_agent_that_does_not_take_messages_ends_the_connection_and_loses_none() {
+async fn an_agent_that_does_not_take_messages_ends_the_connection_and_loses_none(version: Version) {
     let broker = Broker::start();
-    let mut ingress = connected(IngressConfig { in_flight: 10, ..intake(broker.port()) }).await;
+    let mut ingress =
+        connected(IngressConfig { in_flight: 10, ..intake(version, broker.port()) }).await;
     // At QoS 0 the window does not hold them back.
     publish_at(QoS::AtMostOnce, false, broker.port(), readings(0..500)).await;
     publish(broker.port(), readings(500..505)).await;
@@ -385,12 +453,11 @@ async fn an_agent_that_does_not_take_messages_ends_the_connection_and_loses_none
     assert_eq!(payloads(&kept), numbers(500..505));
 }
 
-#[tokio::test]
-async fn a_retained_message_comes_once_and_is_told_from_news() {
+async fn a_retained_message_comes_once_and_is_told_from_news(version: Version) {
     let broker = Broker::start();
     let proxy = Proxy::to(broker.port());
     publish_at(QoS::AtLeastOnce, true, broker.port(), readings(1..2)).await;
-    let mut ingress = start(intake(proxy.port()));
+    let mut ingress = start(intake(version, proxy.port()));
     up(&mut ingress).await;
     let retained = caught_up(&mut ingress).await;
     assert_eq!((retained.len(), retained[0].retain), (1, true));
@@ -406,13 +473,15 @@ async fn a_retained_message_comes_once_and_is_told_from_news() {
     assert_eq!(caught_up(&mut ingress).await.len(), 0);
 }
 
-#[tokio::test]
-async fn a_filter_that_was_dropped_from_the_configuration_is_given_up() {
+async fn a_filter_that_was_dropped_from_the_configuration_is_given_up(version: Version) {
     let broker = Broker::start();
     let both = vec!["meters/#".into(), "old/#".into()];
-    connected(IngressConfig { filters: both, ..intake(broker.port()) }).await.close().await;
+    connected(IngressConfig { filters: both, ..intake(version, broker.port()) })
+        .await
+        .close()
+        .await;
     let dropped = vec!["old/#".into(), "older/#".into()];
-    let config = IngressConfig { dropped_filters: dropped, ..intake(broker.port()) };
+    let config = IngressConfig { dropped_filters: dropped, ..intake(version, broker.port()) };
     let mut ingress = connected(config).await;
     publish(broker.port(), [("old/x", "1"), ("meters/x", "2")]).await;
     let messages = receive(&mut ingress, 1).await;
@@ -441,8 +510,7 @@ const NO_SECRETS: &str = r#"{
         { "acltype": "subscribePattern", "topic": "secret/#", "priority": 1, "allow": false } ] }]
 }"#;
 
-#[tokio::test]
-async fn a_refused_filter_is_told() {
+async fn a_refused_filter_is_told(version: Version) {
     let plugin = "/usr/lib/x86_64-linux-gnu/mosquitto_dynamic_security.so";
     if !std::path::Path::new(plugin).exists() {
         println!("skipped: mosquitto's dynamic security plugin is not installed");
@@ -453,7 +521,7 @@ async fn a_refused_filter_is_told() {
     std::fs::write(broker.dir().join("security.json"), NO_SECRETS).unwrap();
     broker.run();
     let filters = vec!["meters/#".into(), "secret/#".into()];
-    let mut ingress = start(IngressConfig { filters, ..intake(broker.port()) });
+    let mut ingress = start(IngressConfig { filters, ..intake(version, broker.port()) });
     up(&mut ingress).await;
     match next(&mut ingress).await {
         IngressEvent::Refused { filters } => assert_eq!(filters, ["secret/#"]),
@@ -462,10 +530,9 @@ async fn a_refused_filter_is_told() {
     caught_up(&mut ingress).await;
 }
 
-#[tokio::test]
-async fn where_probes_are_forbidden_ten_seconds_of_silence_have_to_do() {
+async fn where_probes_are_forbidden_ten_seconds_of_silence_have_to_do(version: Version) {
     let broker = with_acl("topic readwrite meters/#\ntopic write test/#\n");
-    let mut ingress = start(intake(broker.port()));
+    let mut ingress = start(intake(version, broker.port()));
     up(&mut ingress).await;
     publish(broker.port(), readings(0..3)).await;
     let started = Instant::now();

@@ -48,6 +48,11 @@ impl Broker {
         Self { dir, port: free_port(), lines, process: None }
     }
 
+    /// Replaces the further configuration, from the next start on.
+    pub fn set_lines(&mut self, lines: &str) {
+        self.lines = lines.replace("{dir}", &self.dir.path().display().to_string());
+    }
+
     /// Where it listens, on 127.0.0.1.
     pub fn port(&self) -> u16 {
         self.port
