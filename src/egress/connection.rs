@@ -50,7 +50,7 @@ async fn connection(
                 let seq = flight.land(pkid)?;
                 match verdict {
                     Verdict::Taken => tell(outlet, EgressEvent::Acked(seq)).await,
-                    Verdict::NotAllowed(reason) => return Err(LinkError::MayNotPublish(reason)),
+                    Verdict::NotNow(reason) => return Err(LinkError::MayNotPublish(reason)),
                     Verdict::Refused(reason) => return Err(LinkError::PublishRefused(reason)),
                 }
             }

@@ -278,7 +278,7 @@ impl Reader<'_> {
     }
 
     fn on_probe_taken(&self, verdict: &Verdict) {
-        if let Verdict::NotAllowed(reason) | Verdict::Refused(reason) = verdict {
+        if let Verdict::NotNow(reason) | Verdict::Refused(reason) = verdict {
             let topic = &self.probe_topic;
             warn!(%topic, reason, "probe refused; allow this client to write and read the topic");
         }

@@ -108,8 +108,8 @@ pub(crate) struct Message {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Taken,
-    /// We may not publish there, or not now.
-    NotAllowed(String),
+    /// It takes none there, or none now: an ACL, a quota, trouble of its own.
+    NotNow(String),
     /// It does not take this one.
     Refused(String),
 }
@@ -353,12 +353,15 @@ fn of_v5(event: v5::Event) -> Event {
     }
 }
 
+/// Only what is wrong with the publish itself counts against it: of all else a broker may think better.
 fn verdict(reason: p5::PubAckReason) -> Verdict {
     use p5::PubAckReason as Reason;
     match reason {
         Reason::Success | Reason::NoMatchingSubscribers => Verdict::Taken,
-        Reason::NotAuthorized | Reason::QuotaExceeded => Verdict::NotAllowed(format!("{reason:?}")),
-        reason => Verdict::Refused(format!("{reason:?}")),
+        Reason::TopicNameInvalid | Reason::PayloadFormatInvalid => {
+            Verdict::Refused(format!("{reason:?}"))
+        }
+        reason => Verdict::NotNow(format!("{reason:?}")),
     }
 }
 

@@ -92,10 +92,10 @@ pub enum LinkError {
     /// The broker takes publishes and acknowledges none.
     #[error("no publish acknowledged for {0:?}")]
     Unacknowledged(Duration),
-    /// The broker does not let us publish (MQTT 5 only; in 3.1.1 it does not say so).
+    /// The broker lets us in and does not let us publish (MQTT 5 only; in 3.1.1 it does not say so).
     #[error("publishing is not allowed: {0}")]
     MayNotPublish(String),
-    /// The broker did not take a publish, for a reason of its own.
+    /// The broker did not take a publish, because of what is in it.
     #[error("a publish was refused: {0}")]
     PublishRefused(String),
     /// The other side does not speak the protocol as we do.
@@ -153,7 +153,8 @@ impl LinkError {
             }
             Self::Unacknowledged(_) => "the broker's log says why it holds publishes back",
             Self::MayNotPublish(_) => {
-                "allow this client to write everything below upstream.prefix, in the broker's ACL"
+                "allow this client to write everything below upstream.prefix, in the broker's ACL; if it may, the broker's \
+                 log says why"
             }
             Self::PublishRefused(_) => "the broker's log says why",
             Self::Protocol(_) => {

@@ -53,10 +53,10 @@ impl Retry {
         }
     }
 
-    /// A connection was accepted.
+    /// A connection was accepted. That does not mend what is only found out later.
     pub(crate) fn up(&mut self) {
         self.up_since = Some(Instant::now());
-        self.told = None;
+        self.told.take_if(|told| !matches!(told, LinkError::MayNotPublish(_)));
         info!(broker = %self.broker, "{} connected", self.side);
     }
 
@@ -64,6 +64,9 @@ impl Retry {
     /// long to wait. Says so once per error.
     pub(crate) fn down(&mut self, error: LinkError) -> (LinkError, Duration) {
         let held = self.up_since.take().map(|since| since.elapsed());
+        if held.is_some_and(|held| held >= Self::HELD) {
+            self.told = None;
+        }
         let error = self.judge(error, held, Instant::now());
         let pause = self.next_pause(&error, held.unwrap_or_default());
         self.tell(&error, pause);
@@ -197,5 +200,18 @@ mod tests {
         assert_eq!(after(Retry::A_WHILE, closed.clone()), closed, "the others were long ago");
         let pause = retry.next_pause(&LinkError::ClosedOnceMore, minutes);
         assert!(pause <= Duration::from_secs(1), "it goes on at once");
+    }
+
+    #[tokio::test]
+    async fn what_is_told_is_told_again_only_after_something_else() {
+        let mut retry = retry();
+        let may_not = LinkError::MayNotPublish("NotAuthorized".into());
+        retry.down(may_not.clone());
+        retry.up();
+        assert_eq!(retry.told, Some(may_not), "to be let in does not help");
+        retry.down(LinkError::NotAuthorised);
+        assert_eq!(retry.told, Some(LinkError::NotAuthorised));
+        retry.up();
+        assert_eq!(retry.told, None);
     }
 }

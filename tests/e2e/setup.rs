@@ -29,6 +29,8 @@ pub struct Options {
     pub idle_timeout: &'static str,
     /// Further lines for `[broker]`, where `{dir}` is the agent's directory.
     pub broker: &'static str,
+    /// Further lines for `[upstream]`.
+    pub upstream: &'static str,
     /// Further lines for the source of meters.
     pub meters: &'static str,
     /// Further lines for the devices' mosquitto.
@@ -37,7 +39,14 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { allowed_lateness: "30m", idle_timeout: "1h", broker: "", meters: "", mosquitto: "" }
+        Self {
+            allowed_lateness: "30m",
+            idle_timeout: "1h",
+            broker: "",
+            upstream: "",
+            meters: "",
+            mosquitto: "",
+        }
     }
 }
 
@@ -86,7 +95,7 @@ impl Setup {
 
     /// Writes the configuration, with the central broker at this port.
     pub fn configure(&self, options: &Options, central_port: u16) {
-        let Options { allowed_lateness, idle_timeout, broker, meters, .. } = options;
+        let Options { allowed_lateness, idle_timeout, broker, upstream, meters, .. } = options;
         let broker = broker.replace("{dir}", &self.dir.path().display().to_string());
         let (devices, store) = (self.devices.port(), self.dir.path().join("store"));
         let text = format!(
@@ -103,6 +112,7 @@ in-flight = 200
 [upstream]
 host = "127.0.0.1"
 port = {central_port}
+{upstream}
 
 [store]
 path = "{store}"

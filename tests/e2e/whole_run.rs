@@ -46,6 +46,27 @@ fn devices_in_hours_out() {
     replay_agrees(&setup, &expected);
 }
 
+#[test]
+fn in_by_mqtt_3_1_1_and_out_by_mqtt_5_with_a_kill_in_between() {
+    let seed = fastrand::u64(..);
+    println!("seed {seed}");
+    let (broker, upstream) = ("version = \"3.1.1\"", "version = 5");
+    let setup = Setup::with(&Options { broker, upstream, ..Options::default() });
+    let times = Times::around_midnight();
+    let messages = fleet::publish(seed, times);
+    let expected = reference::expect(&rules(times), &messages);
+    let mut agent = setup.agent();
+    agent.hears("caught up");
+    setup.publish(&messages[..messages.len() / 2]);
+    setup.central.until("the first results", |arrived| arrived.messages > 20);
+    agent.kill();
+    setup.publish(&messages[messages.len() / 2..]);
+    let mut agent = setup.agent();
+    agent.hears("connected to the devices' broker session_present=true");
+    setup.arrives(&expected);
+    books_agree(&setup.leaves_empty(agent).books(), &expected);
+}
+
 /// Nothing that the test is about may be missing from what was drawn.
 pub fn is_worth_it(expected: &Expected) {
     let Expected { windows, regions, late, duplicate, revising, .. } = expected;
