@@ -75,14 +75,18 @@ const STORE_PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::fr
 /// memory in a burst of a large fleet: about 4 KB for each. A smaller fleet does not meet it.
 const MAX_CHANGES: usize = 2_000;
 
-/// Runs until `shutdown` is done, then commits and leaves cleanly.
+/// Runs until `shutdown` is done, then commits and leaves cleanly. `clock` is what time it is for the engine; sockets
+/// and commits go by the machine's.
 ///
 /// # Errors
 /// The store cannot be opened at the start. A store that fails later is opened again, with a growing pause.
-pub async fn run(config: &Config, shutdown: impl Future<Output = ()>) -> Result<(), AgentError> {
+pub async fn run(
+    config: &Config,
+    clock: &Clock,
+    shutdown: impl Future<Output = ()>,
+) -> Result<(), AgentError> {
     let mut shutdown = pin!(shutdown);
-    let clock = Clock::start();
-    let mut session = Session::open(config, &clock)?;
+    let mut session = Session::open(config, clock)?;
     let mut pause = STORE_PAUSES.0;
     loop {
         let failed = match session.work(&mut shutdown).await {
@@ -100,7 +104,7 @@ pub async fn run(config: &Config, shutdown: impl Future<Output = ()>) -> Result<
                 () = tokio::time::sleep(pause) => {}
             }
             pause = (pause * 2).min(STORE_PAUSES.1);
-            match Session::open(config, &clock) {
+            match Session::open(config, clock) {
                 Ok(session) => break session,
                 Err(error) => warn!(%error, ?pause, "the store cannot be opened yet"),
             }
@@ -216,9 +220,9 @@ impl<'a> Session<'a> {
 
     fn tick_at(&self) -> Option<Instant> {
         let (at, reason) = self.engine.next_deadline()?;
-        let wait = u64::try_from((at - self.clock.now().mono).0).unwrap_or(0);
-        trace!(?reason, wait, "next deadline");
-        Some(Instant::now() + Duration::from_millis(wait))
+        let wait = self.clock.machine_time(at - self.clock.now().mono);
+        trace!(?reason, ?wait, "next deadline");
+        Some(Instant::now() + wait)
     }
 
     fn tick(&mut self) {

@@ -10,6 +10,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::agent;
+use crate::clock::Clock;
 use crate::config::{self, Config, Mode};
 use crate::engine::settings::ClockRules;
 use crate::heap;
@@ -160,10 +161,13 @@ fn run_agent(config: &Config) -> Result<ExitCode, Failure> {
         tracing::warn!("{warning}");
     }
     heap::keep_little();
-    runtime()?.block_on(async { agent::run(config, asked_to_end()).await }).map_err(|error| {
-        let code = if error.is_of_configuration() { exit::CONFIG } else { exit::IO_ERROR };
-        Failure::new(code, error)
-    })?;
+    let clock = Clock::start();
+    runtime()?.block_on(async { agent::run(config, &clock, asked_to_end()).await }).map_err(
+        |error| {
+            let code = if error.is_of_configuration() { exit::CONFIG } else { exit::IO_ERROR };
+            Failure::new(code, error)
+        },
+    )?;
     Ok(ExitCode::SUCCESS)
 }
 
