@@ -8,31 +8,31 @@
 //! acknowledge what was never written.
 
 mod links;
+mod opening;
 
 use std::future::Future;
-use std::path::Path;
 use std::pin::pin;
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep_until, timeout_at};
 use tracing::{debug, error, info, trace, warn};
 
 use crate::clock::Clock;
-use crate::config::{Config, Mode};
+use crate::config::Config;
 use crate::egress::{Egress, EgressEvent, PublishError};
 use crate::engine::Engine;
 use crate::engine::effect::Effects;
 use crate::engine::input::{self, Input, Publish, Topic};
-use crate::engine::restore::{RestoreError, Restorer};
-use crate::ids::Generation;
+use crate::engine::restore::RestoreError;
 use crate::ingress::{AckToken, Ingress, IngressEvent, Received};
 use crate::phase::{Phase, reach};
-use crate::store::{Entry, OpenOptions, Opened, Outbox, SledStore, Store, StoreError, recovery};
+use crate::store::{Entry, Outbox, SledStore, Store, StoreError};
 use crate::time::{ClockQuality, Now};
 use crate::wire::encode::{Identity, encode};
 
 use self::links::egress_config;
 pub use self::links::ingress_config;
+use self::opening::{commit_now, open_store};
 
 /// Why the agent gave up. What can be waited for is not among it.
 #[derive(Debug, thiserror::Error)]
@@ -75,11 +75,15 @@ const STORE_PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::fr
 /// memory in a burst of a large fleet: about 4 KB for each. A smaller fleet does not meet it.
 const MAX_CHANGES: usize = 2_000;
 
-/// Runs until `shutdown` is done, then commits and leaves cleanly. `clock` is what time it is for the engine; sockets
-/// and commits go by the machine's.
+/// How long the agent waits, when it leaves, for acknowledgements of results that are on their way.
+const LAST_PUBACKS: Duration = Duration::from_secs(3);
+
+/// Runs until `shutdown` is done, then commits and leaves cleanly, within ten seconds whatever the brokers do. `clock`
+/// is what time it is for the engine; sockets and commits go by the machine's.
 ///
 /// # Errors
-/// The store cannot be opened at the start. A store that fails later is opened again, with a growing pause.
+/// The store cannot be opened at the start, or fails at the end. One that fails in between is opened again, with a
+/// growing pause.
 pub async fn run(
     config: &Config,
     clock: &Clock,
@@ -90,13 +94,14 @@ pub async fn run(
     let mut pause = STORE_PAUSES.0;
     loop {
         let failed = match session.work(&mut shutdown).await {
-            Ok(()) => {
-                session.close().await;
-                return Ok(());
-            }
+            Ok(()) => return Ok(session.leave().await?),
             Err(failed) => failed,
         };
-        error!(error = %failed, "the store failed; nothing more is taken in until it is open again");
+        let unacknowledged = session.egress.in_flight();
+        error!(
+            error = %failed, unacknowledged,
+            "the store failed; nothing more is taken in until it is open again, and then results on their way are sent again"
+        );
         drop(session);
         session = loop {
             tokio::select! {
@@ -148,8 +153,7 @@ enum Wake {
 impl<'a> Session<'a> {
     fn open(config: &'a Config, clock: &'a Clock) -> Result<Self, AgentError> {
         let now = clock.now();
-        let mut store = open_store(&config.store.path, now)?;
-        let engine = restore(config, &store)?;
+        let (mut store, engine) = open_store(config, now)?;
         reach(Phase::Recovering);
         let outbox = Outbox::load(&store, config.store.outbox_quota)?;
         let identity =
@@ -191,7 +195,7 @@ impl<'a> Session<'a> {
     ) -> Result<(), StoreError> {
         loop {
             match self.wait(shutdown).await {
-                Wake::Shutdown => return self.commit().await,
+                Wake::Shutdown => return Ok(()),
                 Wake::Egress(event) => self.on_egress(event),
                 Wake::Ingress(event) => self.on_ingress(event),
                 Wake::Commit => self.commit().await?,
@@ -241,6 +245,12 @@ impl<'a> Session<'a> {
             IngressEvent::Message(message) => self.on_message(&message),
             IngressEvent::Up { session_present } => {
                 info!(session_present, "connected to the devices' broker");
+                if !session_present && self.engine.books().received > 0 {
+                    warn!(
+                        "the devices' broker no longer had our session: it expired or the broker lost it, and what was \
+                         published since we last listened is lost; check its persistence, and broker.session-expiry"
+                    );
+                }
                 self.handle(Input::Ingress(input::Ingress::Up), now);
             }
             IngressEvent::CaughtUp => {
@@ -379,13 +389,31 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// Takes leave of both brokers: acknowledgements given so far go out, the session stays.
-    async fn close(self) {
-        let Self { ingress, egress, engine, outbox, .. } = self;
+    /// Commits, and takes leave of both brokers. Acknowledgements given so far go out, the session stays. Nothing more
+    /// is sent, and what is on its way is not sent again at the next start if its acknowledgement comes in time.
+    async fn leave(mut self) -> Result<(), StoreError> {
+        self.commit().await?;
+        let Self { ingress, mut egress, mut engine, mut outbox, store, .. } = self;
         let redelivered = ingress.redelivered();
-        ingress.close().await;
+        info!(unacknowledged = egress.in_flight(), "leaving");
+        tokio::join!(ingress.close(), last_pubacks(&mut egress, &mut outbox));
+        let mut store = store.expect("no commit is under way");
+        commit_now(&mut store, &mut engine, &mut outbox)?;
+        let unacknowledged = egress.in_flight();
         egress.close().await;
-        info!(books = ?engine.books(), redelivered, outbox = outbox.len(), "left");
+        info!(books = ?engine.books(), redelivered, outbox = outbox.len(), unacknowledged, "left");
+        Ok(())
+    }
+}
+
+/// Waits for the acknowledgements of what is on its way, while there is a connection and not for long.
+async fn last_pubacks(egress: &mut Egress, outbox: &mut Outbox) {
+    let deadline = Instant::now() + LAST_PUBACKS;
+    while egress.in_flight() > 0 {
+        let Ok(event) = timeout_at(deadline, egress.next()).await else { return };
+        if let EgressEvent::Acked(seq) = event {
+            outbox.acked(seq);
+        }
     }
 }
 
@@ -393,43 +421,5 @@ async fn until(at: Option<Instant>) {
     match at {
         Some(at) => sleep_until(at).await,
         None => std::future::pending().await,
-    }
-}
-
-fn commit_now(
-    store: &mut SledStore,
-    engine: &mut Engine,
-    outbox: &mut Outbox,
-) -> Result<(), StoreError> {
-    let batch = outbox.drain_changes().with_state(engine.checkpoint());
-    if !batch.is_empty() {
-        outbox.committed(store.commit(&batch)?);
-    }
-    Ok(())
-}
-
-fn open_store(path: &Path, now: Now) -> Result<SledStore, StoreError> {
-    let options = OpenOptions { new_generation: Generation(fastrand::u64(..)), now: now.wall };
-    let Opened { store, recovered } = recovery::open(path, options)?;
-    if let Some(recovered) = recovered {
-        error!(?recovered, "the store was damaged");
-    }
-    Ok(store)
-}
-
-fn restore(config: &Config, store: &SledStore) -> Result<Engine, AgentError> {
-    let settings = config.settings(Mode::Run);
-    let mut restorer = Restorer::new(settings, store.generation(), store.created());
-    let mut wrong = None;
-    store.load_state(&mut |key, value| {
-        if wrong.is_none() {
-            wrong = restorer.take(key, value).err();
-        }
-    })?;
-    match wrong {
-        None => Ok(restorer.finish()),
-        Some(source) => {
-            Err(AgentError::Restore { path: config.store.path.display().to_string(), source })
-        }
     }
 }

@@ -2,8 +2,10 @@
 //!
 //! A random fleet lives through a random day: out of order, late, twice, silent, with wrong clocks, retained, in
 //! batches, through outages. Times fall on boundaries more often than chance would have it. A failing case is shrunk and
-//! shown; a named test is made of it beside the code that was wrong.
+//! shown; a named test is made of it in `found`, or beside the code that was wrong.
 
+#[path = "model/found.rs"]
+mod found;
 #[path = "model/gateway.rs"]
 mod gateway;
 #[path = "model/pains.rs"]

@@ -12,14 +12,20 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
+use tidegate::config::{Config, Mode};
+use tidegate::engine::Engine;
 use tidegate::engine::checkpoint::Checkpoint;
-use tidegate::event::Class;
+use tidegate::engine::effect::Effects;
+use tidegate::engine::input::{Ingress, Input, Publish, Topic};
+use tidegate::engine::loss::Loss;
+use tidegate::engine::restore::Restorer;
+use tidegate::event::{Class, Output};
 use tidegate::ids::{Generation, OutboxSeq};
 use tidegate::store::{
     Batch, Entry, Fault, Kept, MemoryDisk, OpenOptions, Opened, SledStore, Store, StoreError,
     Summary, recovery,
 };
-use tidegate::time::ArrivalTime;
+use tidegate::time::{ArrivalTime, MonoTime, Now};
 
 fn options(generation: u64) -> OpenOptions {
     OpenOptions { new_generation: Generation(generation), now: ArrivalTime(generation as i64) }
@@ -206,6 +212,98 @@ fn what_is_whole_in_a_damaged_store_is_carried_over_to_a_new_one() {
     state.remove(&[50][..]);
     assert_eq!(contents(&store), (state, outbox, entries, next_seq));
     assert_eq!(store.generation(), Generation(8), "nothing it says contradicts the old one");
+}
+
+#[test]
+fn a_store_that_may_have_gone_back_begins_a_new_life_and_what_began_before_is_partial() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("store");
+    let _ = open(&path).commit(&put(b"key", b"value")).unwrap();
+    fs::write(path.join("conf"), [b'?'; 40]).unwrap();
+    let Opened { store, recovered } = recovery::open(&path, options(8)).unwrap();
+    assert_eq!(recovered.unwrap().kept, Kept::Log);
+    assert_eq!((store.generation(), store.created()), (Generation(8), ArrivalTime(8)));
+    drop(store);
+    let store = SledStore::open(&path, options(9)).unwrap();
+    assert_eq!((store.generation(), store.created()), (Generation(8), ArrivalTime(8)));
+}
+
+const METERS: &str = r#"
+gateway.id = "gw"
+[[source]]
+name = "meters"
+topic = "m/{region}/{device}"
+time = { from = "/ts", as = "epoch_ms" }
+heartbeat = { from = "/beat", equals = true }
+metric = [{ name = "power", from = "/power", aggregates = ["sum"] }]
+"#;
+const NOON: i64 = 1_795_953_600_000;
+const HOUR: i64 = 3_600_000;
+
+/// Three devices, one message each; returns what is told.
+fn hear(engine: &mut Engine, time: i64, field: &str) -> Vec<Output> {
+    let now = Now { wall: ArrivalTime(time), mono: MonoTime(time - NOON) };
+    let mut effects = Effects::default();
+    engine.handle(Input::Ingress(Ingress::CaughtUp), now, &mut effects);
+    for device in 0..3 {
+        let topic = format!("m/north/m-{device}");
+        let payload = format!(r#"{{"ts":{time},{field}}}"#);
+        let (topic, payload) = (Topic::Name(&topic), payload.as_bytes());
+        let publish = Publish { topic, payload, retain: false, dup: false };
+        engine.handle(Input::Publish(publish), now, &mut effects);
+    }
+    engine.books().balance();
+    effects.outputs
+}
+
+fn commit_state(store: &mut SledStore, engine: &mut Engine) {
+    let batch = Batch { state: engine.checkpoint(), ..Batch::default() };
+    let _ = store.commit(&batch).unwrap();
+}
+
+fn restore(store: &SledStore, config: &Config) -> (Engine, Vec<Loss>) {
+    let settings = config.settings(Mode::Run);
+    let mut restorer = Restorer::new(settings, store.generation(), store.created());
+    store.load_state(&mut |key, value| restorer.take(key, value).unwrap()).unwrap();
+    let losses = restorer.losses();
+    (restorer.finish(), losses)
+}
+
+#[test]
+fn a_device_that_a_damaged_store_lost_is_left_out_and_the_others_are_carried_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("store");
+    let config = Config::from_toml(METERS).unwrap_or_else(|errors| panic!("{errors}"));
+    let mut store = SledStore::open(&path, options(7)).unwrap();
+    let (mut engine, losses) = restore(&store, &config);
+    assert_eq!(losses, []);
+    hear(&mut engine, NOON + 1, r#""power":1.5"#);
+    commit_state(&mut store, &mut engine);
+    drop(store);
+    let identity_of_the_second = [0, 4, 0, 0, 0, 1];
+    tamper(&path, "state", |tree| {
+        assert!(tree.insert(identity_of_the_second, b"?").unwrap().is_some());
+    });
+
+    let mended = OpenOptions { new_generation: Generation(8), now: ArrivalTime(NOON + 2) };
+    let Opened { mut store, recovered } = recovery::open(&path, mended).unwrap();
+    assert!(matches!(recovered.unwrap().kept, Kept::Part { .. }));
+    let (mut engine, losses) = restore(&store, &config);
+    assert_eq!(losses, [Loss::Device("number 1".into())]);
+    assert_eq!((engine.generation(), engine.books().lost), (Generation(8), 1));
+    commit_state(&mut store, &mut engine);
+    hear(&mut engine, NOON + 1, r#""power":1.5"#);
+    assert_eq!(engine.books().duplicate, 3, "the memory outlives the generation");
+    let told = hear(&mut engine, NOON + HOUR, r#""beat":true"#);
+    let hours = told.iter().filter_map(|output| match output {
+        Output::Window(it) => Some((it.device.as_str(), it.firing.samples, it.firing.partial)),
+        _ => None,
+    });
+    let partial = true; // the hour began before this store did
+    assert_eq!(hours.collect::<Vec<_>>(), [("m-0", 1, partial), ("m-2", 1, partial)]);
+    commit_state(&mut store, &mut engine);
+    let (engine, losses) = restore(&store, &config);
+    assert_eq!((engine.device_count(), losses), (3, vec![]));
 }
 
 #[derive(Clone, Debug)]

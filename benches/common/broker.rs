@@ -21,12 +21,12 @@ impl Broker {
         fs::create_dir(&home).expect("writable");
         let shipped = Path::new(env!("CARGO_MANIFEST_DIR")).join("config/mosquitto.conf");
         let text = fs::read_to_string(shipped).expect("it is there");
-        let text = text
-            .replace("listener 1883", &format!("listener {port}"))
-            .replace("/var/lib/mosquitto/", &format!("{}/", home.display()));
+        let text = text.replace("listener 1883", &format!("listener {port}"));
         let config = home.join("mosquitto.conf");
         // Without a user it could not write where only we may.
-        fs::write(&config, text + "\nuser root\nlog_type error\n").expect("writable");
+        let more =
+            format!("\nuser root\nlog_type error\npersistence_location {}/\n", home.display());
+        fs::write(&config, text + &more).expect("writable");
         let process = Command::new("mosquitto")
             .arg("-c")
             .arg(&config)

@@ -181,6 +181,11 @@ impl Egress {
         self.link.as_ref().map_or(0, |link| limit.saturating_sub(link.on_their_way.len()))
     }
 
+    /// How many entries are on their way without a PUBACK; none while there is no connection.
+    pub fn in_flight(&self) -> usize {
+        self.link.as_ref().map_or(0, |link| link.on_their_way.len())
+    }
+
     /// Publishes an entry at QoS 1, below the prefix. Never waits.
     pub fn publish(
         &mut self,
@@ -215,7 +220,7 @@ impl Egress {
         if fits && !full.is_empty() { Ok(full) } else { Err(PublishError::Topic(full)) }
     }
 
-    /// Takes leave. PUBACKs still on their way are not waited for.
+    /// Takes leave. PUBACKs still on their way are not waited for: that is for [`Self::next`].
     pub async fn close(self) {
         let Some(link) = &self.link else { return };
         if link.client.try_disconnect().is_ok() {

@@ -24,7 +24,10 @@ impl Slots {
     }
 
     fn index(self, offset: i64) -> u32 {
-        let slot = i128::from(offset) * i128::from(self.count) / i128::from(self.size);
+        let slot = match offset.checked_mul(i64::from(self.count)) {
+            Some(product) => i128::from(product / self.size), // nearly always, and a short division
+            None => i128::from(offset) * i128::from(self.count) / i128::from(self.size),
+        };
         u32::try_from(slot).unwrap_or(0).min(self.count - 1)
     }
 

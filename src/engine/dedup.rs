@@ -18,7 +18,7 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 use crate::ids::Generation;
 use crate::time::DeviceTime;
 
-/// What a record is recognised by. 64 bits of XXH3, seeded by the store's generation: with a quarter of a million
+/// What a record is recognised by. 64 bits of XXH3, seeded by the store's first generation: with a quarter of a million
 /// remembered, a new record is taken for a duplicate once in 10^13.
 pub type Fingerprint = u64;
 
@@ -47,9 +47,19 @@ pub struct Recogniser {
 }
 
 impl Recogniser {
-    /// A recogniser for one life of a store.
+    /// A recogniser for a new store.
     pub fn new(generation: Generation) -> Self {
-        Self { seed: generation.0 }
+        Self::seeded(generation.0)
+    }
+
+    /// The recogniser of a memory that was made with this seed: it outlives the generation.
+    pub fn seeded(seed: u64) -> Self {
+        Self { seed }
+    }
+
+    /// What it was made with.
+    pub fn seed(&self) -> u64 {
+        self.seed
     }
 
     /// The fingerprint of a record.
@@ -130,15 +140,21 @@ impl NumberLog {
         }
     }
 
-    /// Takes back a segment; they come in the order of their starts. `first` is where the log began.
-    fn restore(&mut self, first: u64, start: u64, numbers: &[u64]) {
+    /// Takes back a segment; they come in the order of their starts. `first` is where the log began. Says whether it
+    /// follows on what came before. Where it does not, what comes after closes up, and has to be stored again.
+    fn restore(&mut self, first: u64, start: u64, numbers: &[u64]) -> bool {
+        let follows = match self.segments.is_empty() {
+            true => start <= first,
+            false => start == self.stored_to,
+        };
         if self.segments.is_empty() {
             self.first = first.max(start);
         }
         self.segments.push_back(start);
         let skip = usize::try_from(self.first.saturating_sub(start)).unwrap_or(usize::MAX);
         self.kept.extend(numbers.iter().skip(skip));
-        self.stored_to = self.end();
+        self.stored_to = start + numbers.len() as u64;
+        follows
     }
 }
 
@@ -263,11 +279,12 @@ impl Dedup {
         [self.seen_log.first, self.unsettled_log.first]
     }
 
-    /// Takes back a segment; segments of one memory come in the order of their starts.
-    pub fn restore(&mut self, memory: Memory, first: u64, start: u64, numbers: &[u64]) {
+    /// Takes back a segment; segments of one memory come in the order of their starts. Says whether none is missing
+    /// before it.
+    pub fn restore(&mut self, memory: Memory, first: u64, start: u64, numbers: &[u64]) -> bool {
         let log = self.log(memory);
         let had = log.kept.len();
-        log.restore(first, start, numbers);
+        let follows = log.restore(first, start, numbers);
         let new: Vec<u64> = log.kept.iter().skip(had).copied().collect();
         match memory {
             Memory::Seen => self.seen.extend(new),
@@ -275,6 +292,7 @@ impl Dedup {
                 *self.unsettled.entry(n).or_default() += 1;
             }),
         }
+        follows
     }
 }
 
@@ -374,7 +392,8 @@ mod tests {
                 apply(&mut store, dedup.log(Memory::Seen));
                 let mut restored = Dedup::new(capacity);
                 for (start, numbers) in &store {
-                    restored.restore(Memory::Seen, dedup.beginnings()[0], *start, numbers);
+                    let first = dedup.beginnings()[0];
+                    prop_assert!(restored.restore(Memory::Seen, first, *start, numbers));
                 }
                 prop_assert_eq!(&restored.seen_log.kept, &dedup.seen_log.kept);
                 prop_assert_eq!(&restored.seen, &dedup.seen);

@@ -72,7 +72,10 @@ pub struct Device {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Added {
     /// It is in its window.
-    Aggregated,
+    Aggregated {
+        /// A window was opened, or one past its end changed: deadlines may be nearer.
+        stirs: bool,
+    },
     /// Its window, from start to end, is final.
     Late(EventTime, EventTime),
     /// No further window may be opened.
@@ -107,6 +110,11 @@ impl Device {
         }
     }
 
+    /// Whether it is idle and the clock has come as far as its own watermark.
+    pub fn begins_to_follow(&self, stamp: ArrivalTime) -> bool {
+        self.activity == Activity::Idle && self.silent_activity(stamp) == Activity::Following
+    }
+
     /// What a silent device is: it follows the clock once that is as far as its own watermark.
     pub fn silent_activity(&self, stamp: ArrivalTime) -> Activity {
         let own = self.generator.watermark();
@@ -131,14 +139,16 @@ impl Device {
         if final_at(end, self.policy.allowed_lateness) <= w || last_inside(end) <= self.final_to {
             return Added::Late(start, end);
         }
+        let windows = self.panes.len();
         let Some(index) = self.open(cx, source.base, start, region) else { return Added::NoRoom };
+        let opened = self.panes.len() > windows;
         let slot = cx.slots(self, source.base).bit(record.at - start);
         let pane = &mut self.panes[index];
         pane.samples.add(record.values, record.at, slot, &source.metrics);
         pane.samples.stamped += u32::from(record.stamped);
         pane.dirty = true;
-        self.changed(cx, w, index, region, out);
-        Added::Aggregated
+        let past = self.changed(cx, w, index, region, out);
+        Added::Aggregated { stirs: opened || past }
     }
 
     /// Finds or opens a base window, and with it its multiples.
@@ -156,14 +166,19 @@ impl Device {
             Err(_) if self.open_base_windows(window) >= cx.settings.limits.max_open_windows => None,
             Err(_) => {
                 self.insert(cx, window, start, region);
-                for &multiple in &cx.source(self).multiples {
-                    let spec: &WindowSpec = &cx.settings.windows[multiple];
-                    let start = spec.start_of(start);
-                    if self.find((spec.end_of(start), multiple)).is_err() {
-                        self.insert(cx, multiple, start, region);
-                    }
-                }
+                self.open_multiples(cx, start, region);
                 self.find(key).ok()
+            }
+        }
+    }
+
+    /// Opens the multiples of a base window that starts at `start`, where they are not open.
+    fn open_multiples(&mut self, cx: &Context<'_>, start: EventTime, region: &mut Region) {
+        for &multiple in &cx.source(self).multiples {
+            let spec: &WindowSpec = &cx.settings.windows[multiple];
+            let start = spec.start_of(start);
+            if self.find((spec.end_of(start), multiple)).is_err() {
+                self.insert(cx, multiple, start, region);
             }
         }
     }
@@ -202,7 +217,30 @@ impl Device {
         self.panes.insert(at, pane);
     }
 
-    /// A base window changed: whatever it is part of and is past its end is told again.
+    /// Opens what its open windows need and a store may have lost: their multiples, and roll-ups of the region.
+    pub fn reopen(&mut self, cx: &Context<'_>, region: &mut Region) {
+        let base = cx.source(self).base;
+        let starts: Vec<_> =
+            self.panes.iter().filter(|pane| pane.window == base).map(|pane| pane.start).collect();
+        for start in starts {
+            self.open_multiples(cx, start, region);
+        }
+        let metrics = cx.settings.metrics.len();
+        let rolled_up = |pane: &&mut Pane| pane.in_region && cx.settings.region_rollups;
+        for pane in self.panes.iter_mut().filter(rolled_up) {
+            if !region.panes.contains_key(&(pane.end, pane.window)) {
+                pane.in_region = region.pane(pane.window, pane.start, pane.end, metrics).is_some();
+            }
+        }
+    }
+
+    /// The watermark that has been reached for sure: what was told of a window says so.
+    pub fn passed(&self) -> EventTime {
+        let told = self.panes.iter().filter(|pane| !pane.emission.awaits_watermark());
+        told.map(|pane| last_inside(pane.end)).max().unwrap_or(EventTime::MIN)
+    }
+
+    /// A base window changed: whatever it is part of and is past its end is told again. Says whether it is past its own.
     fn changed(
         &mut self,
         cx: &Context<'_>,
@@ -210,11 +248,11 @@ impl Device {
         base: usize,
         region: &mut Region,
         out: &mut Effects,
-    ) {
+    ) -> bool {
         let trigger = Trigger { cause: Cause::Element, watermark: Some(w) };
         let last = last_inside(self.panes[base].end);
         if last > w && last > region.watermark() {
-            return;
+            return false;
         }
         let end = self.panes[base].end;
         for index in self.panes.partition_point(|pane| pane.end < end)..self.panes.len() {
@@ -232,6 +270,7 @@ impl Device {
                 self.fire(cx, index, trigger, out);
             }
         }
+        true
     }
 
     /// The region's roll-up of a window is told again if it was told before.

@@ -240,10 +240,12 @@ impl Engine {
         let (cx, device, region) = self.parts(record.device);
         let sample = Record { values: item.values, at: record.at, stamped: !record.seen };
         match device.add(&cx, w, sample, region, out) {
-            Added::Aggregated => {
+            Added::Aggregated { stirs } => {
                 self.books.aggregated += 1;
                 self.mark(record.device);
-                self.look_again_at(record.device);
+                if stirs {
+                    self.look_again_at(record.device);
+                }
             }
             Added::NoRoom => self.books.no_room += 1,
             Added::Late(start, end) => {

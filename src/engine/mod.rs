@@ -21,6 +21,7 @@ pub mod emission;
 pub mod input;
 mod intake;
 pub mod listen;
+pub mod loss;
 pub mod minimum;
 pub mod pane;
 pub mod partition;
@@ -33,6 +34,7 @@ pub mod settings;
 pub mod side_output;
 pub mod snapshot;
 pub mod validity;
+mod wake;
 pub mod watermark;
 pub mod window;
 
@@ -297,6 +299,7 @@ impl Engine {
             return None;
         }
         let region = self.region(item.region);
+        self.regions[region].keep_final(self.listening.stamp());
         let index = self.insert_device(source, region, item.device);
         self.watch(index);
         Some(index)

@@ -6,7 +6,6 @@ use crate::engine::deadline::{ClockDeadline, Due, Silence};
 use crate::engine::device::Activity;
 use crate::engine::effect::Effects;
 use crate::engine::region::HoldChange;
-use crate::engine::settings::ClockRules;
 use crate::event::{Alert, AlertKind, Cause, Output, WatermarkReport};
 use crate::time::{ArrivalTime, EventTime, Now, Span};
 
@@ -79,21 +78,29 @@ impl Engine {
         }
     }
 
-    /// What the clock does to a device: an idle one's watermark follows it, revisions come due.
+    /// What the clock does to a device, and through it to its region.
     fn follow_clock(&mut self, index: usize, out: &mut Effects) {
-        let (mut changed, mut back) = (false, None);
         let stamp = self.listening.stamp();
         let device = &self.devices[index];
         let home = device.region;
-        let follows = device.activity == Activity::Idle
-            && device.silent_activity(stamp) == Activity::Following;
-        if follows && self.regions[home].joined_clock_at != stamp {
+        if device.begins_to_follow(stamp) && self.regions[home].joined_clock_at != stamp {
             // Whoever joins in may hold the region from now on: it gets first where it is without them.
             self.progress_region_to(home, stamp - Span(1), out);
             self.regions[home].joined_clock_at = stamp;
         }
+        self.bring_to_clock(index, out);
+        if self.in_device_scope() {
+            self.look_now_at(home);
+        } else {
+            self.register(index);
+        }
+    }
+
+    /// An idle device's watermark follows the clock, revisions come due. The region is for the caller.
+    fn bring_to_clock(&mut self, index: usize, out: &mut Effects) {
+        let (mut changed, mut back) = (false, None);
         let (cx, device, region) = self.parts(index);
-        if follows {
+        if device.begins_to_follow(cx.stamp) {
             device.activity = Activity::Following;
             changed = true;
             back = region.follow(device.member, device.policy.follows_by(), cx.stamp);
@@ -107,16 +114,12 @@ impl Engine {
         let w = self.closing_watermark(index);
         let (cx, device, _) = self.parts(index);
         changed |= device.revise(&cx, w, out);
+        let home = device.region;
         if changed {
             self.mark(index);
         }
         self.arm_device(index);
-        if self.in_device_scope() {
-            self.tell_holds(home, back.as_slice(), out);
-            self.look_now_at(home);
-        } else {
-            self.register(index);
-        }
+        self.tell_holds(home, back.as_slice(), out);
     }
 
     /// Before a message of a region moves anything, the clock has moved it.
@@ -200,14 +203,15 @@ impl Engine {
         }
         region.advance(device.member, device.policy.max_hold, to);
         if device.activity == Activity::Idle {
-            self.follow_clock(index, out);
+            // Where the region stands is said once all that the message moves have moved.
+            self.bring_to_clock(index, out);
         }
     }
 
     fn raise_region(&mut self, region: usize, cause: Cause, out: &mut Effects) {
         if self.progress_region(region, out) {
             self.settle_region(region, cause, out);
-        } else {
+        } else if self.regions[region].follows_clock() {
             self.arm_region(region);
         }
     }
@@ -260,7 +264,7 @@ impl Engine {
         self.publish_if_immediate(out);
     }
 
-    fn hear_partition(&mut self, region: usize, duration: Span) {
+    pub(super) fn hear_partition(&mut self, region: usize, duration: Span) {
         let partition = &mut self.regions[region];
         partition.heard = duration;
         if !std::mem::replace(&mut partition.watched, true) {
@@ -343,9 +347,10 @@ impl Engine {
     }
 
     pub(super) fn arm_device(&mut self, index: usize) {
+        let has_clock = self.has_clock();
         let device = &mut self.devices[index];
-        if let Some(at) =
-            device.next_on_clock().filter(|_| self.settings.clock == ClockRules::Applied)
+        if has_clock
+            && let Some(at) = device.next_on_clock()
             && device.armed.is_none_or(|armed| at < armed)
         {
             device.armed = Some(at);

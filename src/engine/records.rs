@@ -58,13 +58,25 @@ pub(super) fn read_region_record(value: &[u8]) -> Option<RegionRecord<'_>> {
 pub(super) fn identity_record(device: &Device) -> Vec<u8> {
     let mut w = Writer::default();
     w.unsigned(device.region as u64).unsigned(device.source as u64).text(device.id.as_str());
+    w.text(device.region_id.as_str()); // should the region's own record be lost
     w.0
 }
 
-/// Region, source (by the numbers of the store's layout) and name of a device.
-pub(super) fn read_identity(value: &[u8]) -> Option<(usize, usize, &str)> {
+/// Who a device is.
+#[derive(Debug)]
+pub(super) struct Identity<'a> {
+    /// Number of its region.
+    pub(super) region: usize,
+    /// Number of its source in the store's layout.
+    pub(super) source: usize,
+    pub(super) name: &'a str,
+    pub(super) region_name: Option<&'a str>,
+}
+
+pub(super) fn read_identity(value: &[u8]) -> Option<Identity<'_>> {
     let mut r = Reader(value);
-    Some((r.small()?, r.small()?, r.text()?))
+    let (region, source, name) = (r.small()?, r.small()?, r.text()?);
+    Some(Identity { region, source, name, region_name: r.text() })
 }
 
 /// How far a device is, as one of its records tells it.
@@ -239,17 +251,19 @@ pub(super) fn pane_record(
     w.0
 }
 
-/// Takes the device's progress, if it is there, from the record of a pane that starts at `start`; the rest is the pane's.
+/// Takes the device's progress from the record of a pane that starts at `start`, and says whether it was there; the rest
+/// is the pane's.
 pub(super) fn read_pane_progress<'a>(
     device: &mut Device,
     start: EventTime,
     value: &'a [u8],
-) -> Option<Reader<'a>> {
+) -> Option<(bool, Reader<'a>)> {
     let mut r = Reader(value);
-    if r.u8()? != 0 {
+    let has_progress = r.u8()? != 0;
+    if has_progress {
         Progress::read(&mut r, start)?.apply(device);
     }
-    Some(r)
+    Some((has_progress, r))
 }
 
 /// Fills a pane; `place` says where a metric of the store's layout stands now.

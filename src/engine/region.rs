@@ -142,8 +142,8 @@ impl Region {
         let mut changes = Vec::new();
         let highest = self.highest(stamp);
         for (max_hold, own) in &mut self.own {
-            while let Some(member) = own.least_slot()
-                && highest - own.least() > *max_hold
+            while highest - own.least() > *max_hold
+                && let Some(member) = own.least_slot()
             {
                 let watermark = own.value(member);
                 own.set(member, EventTime::MAX);
@@ -167,7 +167,7 @@ impl Region {
     }
 
     /// The highest watermark of a member, those that follow the clock included.
-    fn highest(&self, stamp: ArrivalTime) -> EventTime {
+    pub fn highest(&self, stamp: ArrivalTime) -> EventTime {
         let fastest = self.followers.keys().next();
         fastest.map_or(self.highest, |(lateness, _)| {
             self.highest.max(bounded(stamp.stamped(), *lateness))
@@ -206,17 +206,29 @@ impl Region {
 
     /// Brings the watermarks up to date; tells whether any moved. `stamp` is the listened stamp.
     pub fn progress(&mut self, stamp: ArrivalTime) -> bool {
-        let (own, highest) = (self.least_own(), self.highest(stamp));
-        let mut least = own;
-        let mut complete = own.min(self.held.least());
-        for (lateness, max_hold) in self.followers.keys().rev() {
+        let (mut least, highest) = (self.least_own(), self.highest(stamp));
+        for (lateness, max_hold) in self.followers.keys() {
             let follower = bounded(stamp.stamped(), *lateness);
-            complete = complete.min(follower);
             if highest - follower <= *max_hold {
                 least = least.min(follower);
             }
         }
-        self.move_to(least, complete)
+        self.move_to(least, self.slowest(stamp))
+    }
+
+    /// The least watermark of a member, whether left out or not; [`EventTime::MAX`] where none has spoken.
+    fn slowest(&self, stamp: ArrivalTime) -> EventTime {
+        let all = self.least_own().min(self.held.least());
+        let slowest = self.followers.keys().next_back();
+        slowest.map_or(all, |(lateness, _)| all.min(bounded(stamp.stamped(), *lateness)))
+    }
+
+    /// Whatever is final at `stamp` stays final, however long the lateness of who joins next.
+    pub fn keep_final(&mut self, stamp: ArrivalTime) {
+        self.move_to(self.watermark, self.slowest(stamp));
+        let final_to = self.complete - self.allowed_lateness;
+        self.dirty |= final_to > self.final_to;
+        self.final_to = self.final_to.max(final_to);
     }
 
     /// Sets the watermarks from outside: region scope, or the end of a replay.
@@ -298,20 +310,35 @@ impl Region {
         })
     }
 
-    /// When the clock alone brings the next thing to do: a roll-up closes, a revision is due, or those that follow it
-    /// leave a member behind.
+    /// The watermark that has been reached for sure: what was told of a roll-up says so.
+    pub fn passed(&self) -> EventTime {
+        let told = self.panes.iter().filter(|(_, pane)| !pane.emission.awaits_watermark());
+        told.map(|((end, _), _)| last_inside(*end)).max().unwrap_or(EventTime::MIN)
+    }
+
+    /// When the clock alone brings the next thing to do: a roll-up closes, a revision is due, those that follow it leave
+    /// a member behind, or one of them is about to be back from there.
+    ///
+    /// # Invariants
+    /// Its watermark is the highest that its members ever gave, so whatever lowers that is met while it still stands:
+    /// else it would tell of a moment only when somebody happened to look.
     pub fn next_on_clock(&self, stamp: ArrivalTime) -> Option<ArrivalTime> {
         let reaches = |w: EventTime, lateness: Span| ArrivalTime((w + lateness + Span(1)).0);
-        // Not only the next of them: that one may wait for a member that lags.
-        let slowest = self.followers.keys().next_back().into_iter();
-        let closes =
-            slowest.flat_map(|(lateness, _)| self.targets().map(|w| reaches(w, *lateness)));
+        // Not only the slowest, which may be left out; not only the next: that one may wait for a member that lags.
+        let closes = self
+            .followers
+            .keys()
+            .flat_map(|(lateness, _)| self.targets().map(move |w| reaches(w, *lateness)));
+        let returns = self
+            .followers
+            .keys()
+            .map(|(lateness, max_hold)| reaches(self.highest - *max_hold - Span(1), *lateness));
         let fastest = self.followers.keys().next().into_iter();
         let leaves = fastest.flat_map(|(lateness, _)| {
             let waiting = self.own.iter().filter(|(_, own)| own.least() != EventTime::MAX);
             waiting.map(|(max_hold, own)| reaches(own.least() + *max_hold + Span(1), *lateness))
         });
-        let by_watermark = closes.chain(leaves).filter(|at| *at > stamp);
+        let by_watermark = closes.chain(leaves).chain(returns).filter(|at| *at > stamp);
         let revises = self.panes.values().filter_map(|pane| pane.emission.due());
         by_watermark.chain(revises).filter(|at| *at != ArrivalTime::MAX).min()
     }
@@ -490,6 +517,17 @@ mod tests {
         assert_eq!(watermark(&mut region, 612), 601);
         let back = HoldChange { member: 1, out: false, watermark: EventTime(609) };
         assert_eq!(region.follow(1, (Span(10), HOLD), ArrivalTime(620)), Some(back));
+    }
+
+    #[test]
+    fn a_follower_that_is_left_out_is_met_before_it_is_back() {
+        let mut region = region(2);
+        region.advance(0, HOLD, EventTime(0));
+        region.advance(1, HOLD, EventTime(500));
+        region.follow(0, (Span(10), HOLD), ArrivalTime(20));
+        assert_eq!(watermark(&mut region, 410), 500, "101 behind");
+        assert_eq!(region.next_on_clock(ArrivalTime(20)), Some(ArrivalTime(410)));
+        assert_eq!(region.next_on_clock(ArrivalTime(410)), Some(ArrivalTime(612)));
     }
 
     #[test]

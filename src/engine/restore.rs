@@ -3,21 +3,27 @@
 //! Metrics are matched by name: one that is new starts empty, one that is gone is dropped. Devices of a source that is
 //! gone are forgotten. But windows that are still open are never thrown away: a configuration that cannot carry them on
 //! is refused.
+//!
+//! Records that are missing or cannot be read are done without ([`Loss`]). Each record names what it belongs to by
+//! number, so a gap in the numbers is one lost device or region and mixes nothing up; what is left is then written anew
+//! under numbers without gaps.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 use crate::engine::Engine;
 use crate::engine::codec::Reader;
-use crate::engine::deadline::{ClockDeadline, Silence};
-use crate::engine::dedup::Memory;
-use crate::engine::device::Activity;
+use crate::engine::dedup::{Memory, Recogniser};
+use crate::engine::loss::Loss;
 use crate::engine::pane::Pane;
 use crate::engine::records::{
-    read_device_record, read_identity, read_pane_progress, read_pane_record, read_region_record,
-    read_rollup_record,
+    Identity, read_device_record, read_identity, read_pane_progress, read_pane_record,
+    read_region_record, read_rollup_record,
 };
 use crate::engine::settings::Settings;
 use crate::engine::snapshot::{
-    DEVICE, GATEWAY, IDENTITY, LAYOUT, PANE, REGION, ROLLUP, SEEN, UNSETTLED, VERSION, layout,
-    read_pane_key,
+    DEVICE, GATEWAY, IDENTITY, LAYOUT, PANE, REGION, ROLLUP, SEED, SEEN, UNSETTLED, VERSION,
+    layout, read_pane_key,
 };
 use crate::ids::Generation;
 use crate::time::{ArrivalTime, EventTime, Span};
@@ -30,9 +36,6 @@ pub enum RestoreError {
         "the store has records of version {0}, this is version {VERSION}: install the version that wrote it, or move the store aside"
     )]
     Version(u8),
-    /// A record cannot be read.
-    #[error("the record with key {0:02x?} of the store cannot be read")]
-    Damaged(Vec<u8>),
     /// The configuration lacks what open windows need.
     #[error(
         "the store holds open windows of {0}, which the configuration no longer has as it was: bring it back until they are closed, or move the store aside"
@@ -45,10 +48,20 @@ pub enum RestoreError {
 pub struct Restorer {
     engine: Engine,
     then: Layout,
+    /// All keys so far, each after its length.
+    keys: Vec<u8>,
+    /// The regions of the store as they are numbered now.
+    regions: Numbers<usize>,
     /// The devices of the store as they are numbered now; `None`: their source is gone.
-    devices: Vec<Option<usize>>,
+    devices: Numbers<Option<usize>>,
+    /// Regions of which only the names are known, from their devices.
+    without_region_record: Vec<usize>,
+    /// Devices of which no record has told yet how far they are.
+    without_progress: BTreeSet<usize>,
     beginnings: [u64; 2],
-    is_empty: bool,
+    /// Whether there was a layout, and a record of the gateway.
+    has: [bool; 2],
+    losses: Vec<Loss>,
 }
 
 /// Where the windows, metrics and sources of the store stand in the configuration of today.
@@ -102,17 +115,28 @@ impl Layout {
 impl Restorer {
     /// Starts with an empty engine.
     pub fn new(settings: Settings, generation: Generation, created: ArrivalTime) -> Self {
-        let engine = Engine::without_regions(settings, generation, created);
-        let then = Layout::default();
-        Self { engine, then, devices: Vec::new(), beginnings: [0; 2], is_empty: true }
+        Self {
+            engine: Engine::without_regions(settings, generation, created),
+            then: Layout::default(),
+            keys: Vec::new(),
+            regions: Numbers::default(),
+            devices: Numbers::default(),
+            without_region_record: Vec::new(),
+            without_progress: BTreeSet::new(),
+            beginnings: [0; 2],
+            has: [false; 2],
+            losses: Vec::new(),
+        }
     }
 
     /// Takes one record. Records come in the order of their keys.
+    ///
+    /// # Errors
+    /// The store must not be carried on. What cannot be read is no error: see [`Self::losses`].
     pub fn take(&mut self, key: &[u8], value: &[u8]) -> Result<(), RestoreError> {
-        self.is_empty = false;
-        let damaged = || RestoreError::Damaged(key.to_owned());
-        let (tag, rest) = key.split_first().ok_or_else(damaged)?;
-        match *tag {
+        self.note_key(key);
+        let (tag, rest) = key.split_first().unwrap_or((&0, &[]));
+        let taken = match *tag {
             LAYOUT => self.take_layout(value)?,
             GATEWAY => self.take_gateway(value),
             REGION => self.take_region(rest, value),
@@ -122,84 +146,150 @@ impl Restorer {
             ROLLUP => self.take_rollup(rest, value),
             SEEN => self.take_segment(Memory::Seen, rest, value),
             UNSETTLED => self.take_segment(Memory::Unsettled, rest, value),
+            SEED => self.take_seed(value),
             _ => None,
-        }
-        .ok_or_else(damaged)?;
-        if self.then.changed {
-            self.engine.obsolete.push(key.to_owned());
+        };
+        if taken.is_none() {
+            self.losses.push(Loss::Unknown(key.to_owned()));
         }
         Ok(())
+    }
+
+    /// What the records so far lack. Each is carried on without; whatever is told from now on could contradict what was
+    /// told before, and needs another generation: see [`Self::begin_again`].
+    pub fn losses(&self) -> Vec<Loss> {
+        let missing = [Loss::Layout, Loss::Gateway].into_iter().zip(self.has);
+        let missing = missing.filter(|(_, has)| !has && !self.keys.is_empty());
+        let progress =
+            self.without_progress.iter().map(|device| Loss::Progress(self.name(*device)));
+        missing.map(|(loss, _)| loss).chain(self.losses.iter().cloned()).chain(progress).collect()
+    }
+
+    /// Gives what is carried on a new identity: of a store that has losses.
+    pub fn begin_again(&mut self, generation: Generation, created: ArrivalTime) {
+        (self.engine.generation, self.engine.created) = (generation, created);
     }
 
     fn take_layout(&mut self, value: &[u8]) -> Result<Option<()>, RestoreError> {
         match value.first() {
             Some(&VERSION) => {}
-            version => return Err(RestoreError::Version(version.copied().unwrap_or(0))),
+            None | Some(0) => return Ok(Some(())), // no version ever wrote that: it counts as missing
+            Some(version) => return Err(RestoreError::Version(*version)),
         }
-        let then = Layout::read(value, &self.engine.settings);
-        Ok(then.map(|then| self.then = then))
+        if let Some(then) = Layout::read(value, &self.engine.settings) {
+            (self.then, self.has[0]) = (then, true);
+        }
+        Ok(Some(()))
     }
 
     fn take_gateway(&mut self, value: &[u8]) -> Option<()> {
-        self.beginnings = self.engine.read_gateway_record(value)?;
+        if let Some(beginnings) = self.engine.read_gateway_record(value) {
+            (self.beginnings, self.has[1]) = (beginnings, true);
+        }
         Some(())
     }
 
     fn take_region(&mut self, rest: &[u8], value: &[u8]) -> Option<()> {
-        let record = read_region_record(value)?;
+        let number = read_number(rest)?;
+        self.losses.extend(self.regions.arrive(number).map(Loss::Region));
+        let Some(record) = read_region_record(value) else {
+            self.losses.push(Loss::Region(number));
+            return Some(());
+        };
         let index = self.engine.region(record.name);
-        (read_number(rest)? == index).then_some(())?; // else one is missing, and all after it would be mixed up
         let region = &mut self.engine.regions[index];
         region.restore(record.watermarks);
         (region.watched, region.heard) = (record.watched, record.heard);
         self.engine.partitions.restore(index, record.partition);
+        self.regions.place(number, index);
         Some(())
     }
 
     fn take_identity(&mut self, rest: &[u8], value: &[u8]) -> Option<()> {
-        (read_number(rest)? == self.devices.len()).then_some(())?; // as above
-        let (region, source, name) = read_identity(value)?;
-        self.engine.regions.get(region)?;
-        let now = self.then.sources.get(source)?.now;
-        let index = now.map(|now| self.engine.insert_device(now, region, name));
-        if let Some(index) = index {
-            self.engine.devices[index].heard = Span::ZERO; // until its progress is read
+        let number = read_number(rest)?;
+        self.losses.extend(self.devices.arrive(number).map(numbered).map(Loss::Device));
+        let Some(identity) = read_identity(value) else {
+            self.losses.push(Loss::Device(numbered(number)));
+            return Some(());
+        };
+        let region = self.region_of(&identity);
+        match (region, self.then.sources.get(identity.source)) {
+            (Some(region), Some(source)) => {
+                let now = source.now;
+                let index = now.map(|now| self.engine.insert_device(now, region, identity.name));
+                if let Some(index) = index {
+                    self.engine.devices[index].heard = Span::ZERO; // until its progress is read
+                    self.without_progress.insert(index);
+                }
+                self.devices.place(number, index);
+            }
+            _ => self.losses.push(Loss::Device(match identity.region_name {
+                Some(region) => format!("{region}/{}", identity.name),
+                None => identity.name.to_owned(),
+            })),
         }
-        self.devices.push(index);
         Some(())
     }
 
-    fn take_device(&mut self, rest: &[u8], value: &[u8]) -> Option<()> {
-        match *self.devices.get(read_number(rest)?)? {
-            Some(device) => read_device_record(&mut self.engine.devices[device], value),
-            None => Some(()),
+    /// The region of a device: found by number, or made again by the name that the device knows.
+    fn region_of(&mut self, identity: &Identity<'_>) -> Option<usize> {
+        if let Some(region) = self.regions.get(identity.region) {
+            return Some(region);
         }
+        self.losses.extend(self.regions.refer(identity.region).map(Loss::Region));
+        let region = self.engine.region(identity.region_name?);
+        self.without_region_record.push(region);
+        self.regions.place(identity.region, region);
+        Some(region)
+    }
+
+    /// The device of a record, or why there is none: it is lost, or its source is gone.
+    fn device_of(&mut self, number: usize) -> Option<Option<usize>> {
+        self.losses.extend(self.devices.refer(number).map(numbered).map(Loss::Device));
+        self.devices.get(number)
+    }
+
+    fn take_device(&mut self, rest: &[u8], value: &[u8]) -> Option<()> {
+        let Some(Some(index)) = self.device_of(read_number(rest)?) else { return Some(()) };
+        let read = read_device_record(&mut self.engine.devices[index], value);
+        match read {
+            Some(()) => drop(self.without_progress.remove(&index)),
+            None => self.losses.push(Loss::Progress(self.name(index))),
+        }
+        Some(())
     }
 
     fn take_pane(&mut self, rest: &[u8], value: &[u8]) -> Result<Option<()>, RestoreError> {
         let Some((number, window, start)) = read_pane_key(rest) else { return Ok(None) };
-        let Some((name, now)) = self.then.windows.get(window) else { return Ok(None) };
-        let device = match self.devices.get(number) {
-            Some(Some(device)) => *device,
-            Some(None) => {
+        match (self.device_of(number), self.then.windows.get(window)) {
+            (None, _) | (Some(None), None) => {} // lost with its device
+            (Some(None), Some((name, _))) => {
                 let gone = format!("a renamed or removed source ({name})");
                 return Err(RestoreError::Changed(gone));
             }
-            None => return Ok(None),
-        };
-        Ok(self.read_pane(device, *now, start, value))
+            (Some(Some(device)), window) => {
+                let now = window.map(|(_, now)| *now);
+                if now.and_then(|now| self.read_pane(device, now, start, value)).is_none() {
+                    self.losses.push(Loss::Window { device: self.name(device), start });
+                }
+            }
+        }
+        Ok(Some(()))
     }
 
     fn read_pane(
         &mut self,
-        device: usize,
+        index: usize,
         window: Option<usize>,
         start: EventTime,
         value: &[u8],
     ) -> Option<()> {
         let Engine { devices, settings, .. } = &mut self.engine;
-        let device = &mut devices[device];
-        let rest = read_pane_progress(device, start, value)?;
+        let device = &mut devices[index];
+        let (has_progress, rest) = read_pane_progress(device, start, value)?;
+        if has_progress {
+            self.without_progress.remove(&index);
+        }
         let source = &settings.sources[device.source];
         // A multiple that is no longer asked for is made of base windows, which are told for themselves.
         let asked = |window: &usize| *window == source.base || source.multiples.contains(window);
@@ -216,85 +306,146 @@ impl Restorer {
     }
 
     fn take_rollup(&mut self, rest: &[u8], value: &[u8]) -> Option<()> {
-        let (region, window, end) = read_pane_key(rest)?;
+        let (number, window, end) = read_pane_key(rest)?;
+        self.losses.extend(self.regions.refer(number).map(Loss::Region));
+        let region = self.regions.get(number);
         let metrics = self.engine.settings.metrics.len();
         let place = |metric: usize| self.then.metrics.get(metric).copied().flatten();
-        let pane = read_rollup_record(value, metrics, place)?;
-        if let Some(now) = self.then.windows.get(window)?.1 {
-            self.engine.regions.get_mut(region)?.panes.insert((end, now), pane);
+        let read = self.then.windows.get(window).zip(read_rollup_record(value, metrics, place));
+        match (region, read) {
+            (Some(region), Some(((_, Some(now)), pane))) => {
+                self.engine.regions[region].panes.insert((end, *now), pane);
+            }
+            (Some(_), Some(((_, None), _))) => {} // nobody asks for it any more
+            _ => {
+                let name = |index: usize| self.engine.regions[index].id.as_str().to_owned();
+                let region = region.map_or_else(|| numbered(number), name);
+                self.losses.push(Loss::Rollup { region, end });
+            }
         }
         Some(())
     }
 
     fn take_segment(&mut self, memory: Memory, rest: &[u8], value: &[u8]) -> Option<()> {
         let start = u64::from_be_bytes(rest.try_into().ok()?);
-        let numbers =
-            value.chunks_exact(8).map(|n| u64::from_le_bytes(n.try_into().expect("8 bytes")));
+        let (numbers, left_over) = value.as_chunks::<8>();
+        let numbers: Vec<u64> = numbers.iter().map(|number| u64::from_le_bytes(*number)).collect();
         let first = self.beginnings[usize::from(memory == Memory::Unsettled)];
-        self.engine.dedup.restore(memory, first, start, &numbers.collect::<Vec<_>>());
+        let follows = self.engine.dedup.restore(memory, first, start, &numbers);
+        // Without the gateway's record nobody knows where the first one begins.
+        if numbers.is_empty() || !left_over.is_empty() || (!follows && self.has[1]) {
+            self.losses.push(Loss::Memory);
+        }
         Some(())
+    }
+
+    fn take_seed(&mut self, value: &[u8]) -> Option<()> {
+        match value.try_into() {
+            Ok(seed) => self.engine.recogniser = Recogniser::seeded(u64::from_be_bytes(seed)),
+            Err(_) => self.losses.push(Loss::Memory),
+        }
+        Some(())
+    }
+
+    fn name(&self, device: usize) -> String {
+        let device = &self.engine.devices[device];
+        format!("{}/{}", device.region_id, device.id)
+    }
+
+    /// Notes a key, after its length.
+    fn note_key(&mut self, key: &[u8]) {
+        self.keys.extend(u16::try_from(key.len()).unwrap_or(u16::MAX).to_be_bytes());
+        self.keys.extend(key);
     }
 
     /// The engine, ready to go on.
     pub fn finish(mut self) -> Engine {
+        let losses = self.losses();
+        let is_empty = self.keys.is_empty();
+        let has_gateway = is_empty || self.has[1];
+        if !has_gateway {
+            self.engine.listening = self.engine.time_listened_at_least();
+        }
+        for device in self.without_progress {
+            self.engine.rebuild_progress(device);
+        }
         self.engine.wake();
-        if self.is_empty || self.then.changed {
+        for region in self.without_region_record {
+            self.engine.wake_without_record(region);
+        }
+        if !has_gateway {
+            // The gateway's was the least of these at most; a watermark does not move back.
+            let published = self.engine.regions.iter().map(|region| region.published).max();
+            self.engine.gateway_published = published.unwrap_or(EventTime::MIN);
+        }
+        self.engine.books.lost += losses.len() as u64;
+        if is_empty || self.then.changed || !losses.is_empty() {
             self.engine.mark_all();
+            // Numbers may have changed: what is not written again must go.
+            self.engine.obsolete = split_keys(&self.keys);
         }
         self.engine
     }
+}
+
+/// Keys of which each stands after its length.
+fn split_keys(mut noted: &[u8]) -> Vec<Vec<u8>> {
+    let mut keys = Vec::new();
+    while let Some((length, rest)) = noted.split_first_chunk() {
+        let (key, rest) = rest.split_at(usize::from(u16::from_be_bytes(*length)).min(rest.len()));
+        keys.push(key.to_owned());
+        noted = rest;
+    }
+    keys
+}
+
+/// What the numbers in keys stand for. They are given without gaps: one that is missing is of something lost.
+#[derive(Debug)]
+struct Numbers<T> {
+    next: usize,
+    places: BTreeMap<usize, T>,
+}
+
+impl<T> Default for Numbers<T> {
+    fn default() -> Self {
+        Self { next: 0, places: BTreeMap::new() }
+    }
+}
+
+impl<T: Copy> Numbers<T> {
+    /// Most that are said to be missing at once: a key that makes no sense does not fill the memory.
+    const GAP: usize = 100_000;
+
+    /// The record of `number` comes. Returns those that are missing before it.
+    fn arrive(&mut self, number: usize) -> Range<usize> {
+        let missing = self.next..number.min(self.next + Self::GAP);
+        self.next = self.next.max(number + 1);
+        missing
+    }
+
+    /// A record speaks of `number`. Returns those that are missing, and were not said to be: it may be one of them.
+    fn refer(&mut self, number: usize) -> Range<usize> {
+        let missing = self.next..(number + 1).min(self.next + Self::GAP);
+        self.next = self.next.max(number + 1);
+        missing
+    }
+
+    fn place(&mut self, number: usize, at: T) {
+        self.places.insert(number, at);
+    }
+
+    fn get(&self, number: usize) -> Option<T> {
+        self.places.get(&number).copied()
+    }
+}
+
+fn numbered(number: usize) -> String {
+    format!("number {number}")
 }
 
 fn read_number(rest: &[u8]) -> Option<usize> {
     Some(u32::from_be_bytes(rest.try_into().ok()?) as usize)
 }
 
-impl Engine {
-    /// Sets all that a snapshot leaves out because it follows from the rest.
-    fn wake(&mut self) {
-        for region in self.settings.regions.clone() {
-            self.region(region.as_str());
-        }
-        self.dirty.clear();
-        for index in 0..self.devices.len() {
-            self.wake_device(index);
-        }
-        for index in 0..self.regions.len() {
-            self.wake_region(index);
-        }
-        if let Some(at) = self.publish_at {
-            self.deadlines.at_stamp(at, ClockDeadline::Publish);
-        }
-    }
-
-    fn wake_device(&mut self, index: usize) {
-        let (cx, device, region) = self.parts(index);
-        (device.dirty, device.identity_is_stored) = (false, true);
-        device.panes.sort_by_key(|pane| (pane.end, pane.window));
-        device.find_next();
-        let own = device.generator.watermark();
-        if own != EventTime::MIN {
-            region.advance(device.member, device.policy.max_hold, own);
-        }
-        if device.activity != Activity::Active {
-            // A retained reading may have put the device ahead of the clock again, in a record of the same age.
-            device.activity = device.silent_activity(cx.stamp);
-        }
-        if device.activity == Activity::Following {
-            region.follow(device.member, device.policy.follows_by(), cx.stamp);
-        }
-        self.watch(index);
-        self.look_again_at(index);
-    }
-
-    fn wake_region(&mut self, index: usize) {
-        let stamp = self.listening.stamp();
-        let region = &mut self.regions[index];
-        region.find_next();
-        region.hold_out(stamp); // told already
-        if region.watched {
-            self.deadlines.at_duration(region.silent_at(), Silence::Partition(index));
-        }
-        self.arm_region(index);
-    }
-}
+#[cfg(test)]
+mod tests;

@@ -5,7 +5,6 @@ use crate::engine::context::Trigger;
 use crate::engine::deadline::ClockDeadline;
 use crate::engine::effect::Effects;
 use crate::engine::region::{RegionPane, RegionSamples};
-use crate::engine::settings::ClockRules;
 use crate::engine::window::{final_at, last_inside};
 use crate::event::{Cause, Output};
 use crate::time::EventTime;
@@ -96,9 +95,10 @@ impl Engine {
     }
 
     pub(super) fn arm_region(&mut self, index: usize) {
+        let has_clock = self.has_clock();
         let region = &mut self.regions[index];
-        if let Some(at) = region.next_on_clock(self.listening.stamp())
-            && self.settings.clock == ClockRules::Applied
+        if has_clock
+            && let Some(at) = region.next_on_clock(self.listening.stamp())
             && region.armed.is_none_or(|armed| at < armed)
         {
             region.armed = Some(at);

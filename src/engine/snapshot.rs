@@ -13,6 +13,7 @@
 //! | 6 | pane of a device: samples and what was told, and the device's progress |
 //! | 7 | roll-up of a region |
 //! | 8, 9 | segments of the duplicate memory |
+//! | 10 | seed of the duplicate memory |
 //!
 //! A message changes its device's progress and one pane. To write one record and not two, the progress goes into that
 //! pane; the device's own record is written only when no pane is. So a store holds progress of several ages. Nothing of
@@ -21,9 +22,11 @@
 use std::collections::BTreeSet;
 
 use crate::engine::Engine;
+use crate::engine::books::Books;
 use crate::engine::checkpoint::Checkpoint;
 use crate::engine::codec::{Reader, Writer};
 use crate::engine::dedup::Memory;
+use crate::engine::listen::Listening;
 use crate::engine::records::{
     Progress, device_record, identity_record, pane_record, read_limit, region_record,
     rollup_record, write_limit,
@@ -44,6 +47,7 @@ pub(super) const PANE: u8 = 6;
 pub(super) const ROLLUP: u8 = 7;
 pub(super) const SEEN: u8 = 8;
 pub(super) const UNSETTLED: u8 = 9;
+pub(super) const SEED: u8 = 10;
 
 impl Engine {
     /// What changed since the last checkpoint; nothing when nothing did.
@@ -51,6 +55,8 @@ impl Engine {
         let mut changes: Vec<(Vec<u8>, Option<Vec<u8>>)> = Vec::new();
         if self.layout_is_new {
             changes.push((key(LAYOUT, &[]), Some(layout(&self.settings))));
+            let seed = self.recogniser.seed().to_be_bytes();
+            changes.push((key(SEED, &[]), Some(seed.to_vec())));
         }
         self.checkpoint_regions(&mut changes);
         self.checkpoint_devices(&mut changes);
@@ -158,21 +164,21 @@ impl Engine {
     pub(super) fn read_gateway_record(&mut self, value: &[u8]) -> Option<[u64; 2]> {
         let mut r = Reader(value);
         let (stamp, duration) = (ArrivalTime(r.signed()?), Span(r.signed()?));
-        self.listening = crate::engine::listen::Listening::restore(duration, stamp);
-        self.gateway_published = EventTime(r.signed()?);
-        self.partitions.restore_combined(EventTime(r.signed()?));
-        self.publish_at = Some(ArrivalTime(r.signed()?)).filter(|at| *at != ArrivalTime::MIN);
-        self.clock = clock_quality(r.u8()?)?;
+        let [published, combined] = [EventTime(r.signed()?), EventTime(r.signed()?)];
+        let publish_at = ArrivalTime(r.signed()?);
+        let clock = clock_quality(r.u8()?)?;
         let beginnings = [r.unsigned()?, r.unsigned()?];
-        let limits: usize = r.small()?;
-        for at in 0..limits {
-            let limit = read_limit(&mut r)?;
-            if let Some(mine) = self.malformed.get_mut(at) {
-                *mine = limit;
-            }
-        }
-        let columns = std::iter::from_fn(|| r.unsigned());
-        self.books = crate::engine::books::Books::from_columns(columns);
+        let limits = (0..r.small::<usize>()?).map(|_| read_limit(&mut r));
+        let limits = limits.collect::<Option<Vec<_>>>()?;
+        let books = Books::from_columns(std::iter::from_fn(|| r.unsigned()));
+        books.is_balanced().then_some(())?; // else it was cut short
+        self.listening = Listening::restore(duration, stamp);
+        self.gateway_published = published;
+        self.partitions.restore_combined(combined);
+        self.publish_at = Some(publish_at).filter(|at| *at != ArrivalTime::MIN);
+        self.clock = clock;
+        self.malformed.iter_mut().zip(limits).for_each(|(mine, limit)| *mine = limit);
+        self.books = books;
         self.stored_gateway = value.to_owned();
         Some(beginnings)
     }

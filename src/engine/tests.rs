@@ -13,16 +13,16 @@ use crate::event::AlertKind;
 use crate::event::Output;
 use crate::wire::profile::{Condition, MetricField, Profile, ProfileSpec, Reference, TimeFormat};
 
-const MINUTE: i64 = 60_000;
-const HOUR: i64 = 60 * MINUTE;
-const NOON: i64 = 1_795_953_600_000;
+pub(super) const MINUTE: i64 = 60_000;
+pub(super) const HOUR: i64 = 60 * MINUTE;
+pub(super) const NOON: i64 = 1_795_953_600_000;
 
-fn item(pointer: &str) -> Reference {
+pub(super) fn item(pointer: &str) -> Reference {
     Reference::Item(pointer.into())
 }
 
 /// Meters in one region: hours and days, immediate revisions, the documented defaults.
-fn settings() -> Settings {
+pub(super) fn settings() -> Settings {
     let spec = ProfileSpec {
         source: "meters".into(),
         subscribe: Vec::new(),

@@ -6,9 +6,9 @@ use crate::time::{EventTime, Span};
 impl WindowSpec {
     /// Start of the window that holds `time`. Total: at the ends of time it saturates.
     pub fn start_of(&self, time: EventTime) -> EventTime {
-        let phase = (i128::from(time.0) - i128::from(self.offset.0))
-            .rem_euclid(i128::from(self.size.0.max(1)));
-        time - Span(i64::try_from(phase).unwrap_or(i64::MAX))
+        let size = self.size.0.max(1);
+        let phase = time.0.rem_euclid(size) - self.offset.0; // of two below the size: it cannot overflow
+        time - Span(if phase < 0 { phase + size } else { phase })
     }
 
     /// End of the window that starts at `start`; exclusive.

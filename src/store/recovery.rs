@@ -207,7 +207,7 @@ fn from_log_alone(path: &Path, options: OpenOptions) -> Result<Option<SledStore>
     moved.map_err(|error| StoreError::io(path, error))?;
     match SledStore::open(path, options) {
         Ok(mut store) => {
-            store.renew(options.new_generation)?;
+            store.renew(options)?;
             Ok(Some(store))
         }
         Err(error) if error.is_damage() => Ok(None),

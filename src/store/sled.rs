@@ -75,9 +75,13 @@ impl SledStore {
         &self.trees.path
     }
 
-    /// Begins a new life with what is there, for a store that may have gone back in time.
-    pub(super) fn renew(&mut self, generation: Generation) -> Result<(), StoreError> {
-        self.generation = generation;
+    /// Begins a new life with what is there: some of it is lost, or it may have gone back in time. Windows that began
+    /// before now may lack something.
+    ///
+    /// # Errors
+    /// The disk is full or failing. The store must not be used then.
+    pub fn renew(&mut self, options: OpenOptions) -> Result<(), StoreError> {
+        (self.generation, self.created) = (options.new_generation, options.now);
         self.write_meta()
     }
 

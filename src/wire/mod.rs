@@ -7,5 +7,6 @@ pub mod profile;
 mod record;
 pub mod reference;
 mod scalar;
+pub mod scan;
 pub mod timestamp;
 pub mod topic;

@@ -1,7 +1,8 @@
 //! Many JSON Pointers read from one text in one pass.
 //!
-//! The wanted pointers (RFC 6901) form a trie that walks along while serde_json parses; what no
-//! pointer wants is skipped, not built. A value that is wanted is kept as the span of its text:
+//! The wanted pointers (RFC 6901) form a trie that walks along while the text is parsed, by a quick
+//! scanner where the text is plain and else by serde_json; what no pointer wants is skipped, not
+//! built. A value that is wanted is kept as the span of its text:
 //! numbers keep every digit, strings stay where they are, and one number out of a double's range
 //! does not spoil the message around it.
 
@@ -12,6 +13,8 @@ use serde::de::{
     Deserialize, DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor,
 };
 use serde_json::value::RawValue;
+
+use crate::wire::scan::Scanner;
 
 /// Where in the text a value stands; empty where there is none (a JSON value is never empty).
 pub(super) type Span = Range<usize>;
@@ -112,6 +115,21 @@ impl Pointers {
     pub(super) fn read(&self, text: &str, spans: &mut Vec<Span>) -> Result<(), serde_json::Error> {
         spans.clear();
         spans.resize(self.slots, 0..0);
+        if self.scan(text, spans).is_some() {
+            return Ok(());
+        }
+        spans.fill(0..0);
+        self.parse(text, spans)
+    }
+
+    /// The quick way; `None` where it cannot be gone.
+    fn scan(&self, text: &str, spans: &mut [Span]) -> Option<()> {
+        let mut scanner = Scanner::new(text);
+        self.root.scan(&mut scanner, spans)?;
+        scanner.is_at_end().then_some(())
+    }
+
+    fn parse(&self, text: &str, spans: &mut [Span]) -> Result<(), serde_json::Error> {
         let mut parser = serde_json::Deserializer::from_str(text);
         let walk = Walk { node: &self.root, base: address(text), spans };
         walk.deserialize(&mut parser)?;
@@ -154,6 +172,35 @@ impl Node {
         let (before, after) = self.children.split_at_checked(next)?;
         let found = after.iter().position(is).map(|place| place + next);
         found.or_else(|| before.iter().position(is))
+    }
+
+    /// Finds what is wanted here and below, as [`Walk`] does.
+    fn scan(&self, scanner: &mut Scanner<'_>, spans: &mut [Span]) -> Option<()> {
+        if self.children.is_empty() {
+            return self.scan_leaf(scanner, spans);
+        }
+        let start = scanner.start();
+        let mut next = 0;
+        scanner.object(|scanner, key| {
+            let Some(place) = self.find(key, next) else { return scanner.value().map(drop) };
+            next = place + 1;
+            let node = &self.children[place].node;
+            if node.children.is_empty() {
+                return node.scan_leaf(scanner, spans);
+            }
+            node.forget(spans);
+            node.scan(scanner, spans)
+        })?;
+        if let Some(slot) = self.slot {
+            spans[slot] = start..scanner.position();
+        }
+        Some(())
+    }
+
+    #[inline]
+    fn scan_leaf(&self, scanner: &mut Scanner<'_>, spans: &mut [Span]) -> Option<()> {
+        spans[self.slot?] = scanner.value()?;
+        Some(())
     }
 
     #[inline]
@@ -415,6 +462,24 @@ mod tests {
             for (pointer, raw) in wanted.iter().zip(found(&wanted, &text)) {
                 let expected = value.pointer(pointer).map(ToString::to_string);
                 prop_assert_eq!(raw, expected.unwrap_or_default(), "{} in {}", pointer, text);
+            }
+        }
+
+        #[test]
+        fn the_quick_way_finds_what_the_long_way_finds(
+            value in any_json(),
+            pointers in prop::collection::vec("(/([a-c0-2]|~0|~1)?){0,4}", 1..5),
+            again in "[a-c]", number in "-?[0-9]{1,2}(\\.[0-9]?)?(e999)?", blank in "[ \n\t]?",
+        ) {
+            let text = format!("{{\"{again}\":{value}{blank},\"{again}\":{number}{blank},\"b\":{value}}}");
+            let mut compiled = Pointers::default();
+            for pointer in &pointers {
+                compiled.insert(pointer).unwrap();
+            }
+            let (mut quick, mut long) = (vec![0..0; compiled.slots], vec![0..0; compiled.slots]);
+            if compiled.scan(&text, &mut quick).is_some() {
+                prop_assert!(compiled.parse(&text, &mut long).is_ok(), "{}", text);
+                prop_assert_eq!(quick, long, "{}", text);
             }
         }
     }

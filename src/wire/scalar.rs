@@ -36,7 +36,7 @@ impl<'a> Scalar<'a> {
     pub(super) fn of(raw: &'a str) -> Self {
         match raw.as_bytes().first() {
             None | Some(b'n') => Self::Absent,
-            Some(b'"') if raw.contains('\\') => Self::Escaped(raw),
+            Some(b'"') if raw.bytes().any(|byte| byte == b'\\') => Self::Escaped(raw), // too short for a search
             Some(b'"') => Self::Text(raw.get(1..raw.len() - 1).unwrap_or_default()),
             Some(b't' | b'f') => Self::Bool(raw),
             Some(b'{' | b'[') => Self::Nested,

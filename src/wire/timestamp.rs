@@ -28,10 +28,12 @@ fn epoch(text: &[u8], shift: i64) -> Option<i64> {
 
 /// The common case: up to 15 digits and nothing else, so that nothing can overflow.
 fn plain_integer(text: &[u8], shift: i64) -> Option<i64> {
-    if !(1..=15).contains(&text.len()) || !text.iter().all(u8::is_ascii_digit) {
+    if !(1..=15).contains(&text.len()) {
         return None;
     }
-    let value = text.iter().fold(0, |value, digit| value * 10 + i64::from(digit - b'0'));
+    let value = text.iter().try_fold(0, |value, digit| {
+        digit.is_ascii_digit().then(|| value * 10 + i64::from(digit - b'0'))
+    })?;
     Some(if shift == 3 { value * 1_000 } else { value })
 }
 

@@ -105,10 +105,15 @@ impl Agent {
         self.child.wait().expect("it is our child");
     }
 
-    /// Asks it to leave, which must succeed.
-    pub fn stop(self) -> Left {
+    /// Asks it to leave.
+    pub fn ask_to_end(&self) {
         let signalled = Command::new("kill").arg(self.child.id().to_string()).status();
         assert!(signalled.expect("kill is installed").success());
+    }
+
+    /// Asks it to leave, which must succeed.
+    pub fn stop(self) -> Left {
+        self.ask_to_end();
         let left = self.end();
         assert!(left.status.success(), "{}:\n{}", left.status, last(&left.log));
         left

@@ -12,6 +12,8 @@ mod bad_input;
 mod central;
 mod fleet;
 mod kills;
+mod leaving;
+mod losses;
 mod outages;
 mod reference;
 mod setup;

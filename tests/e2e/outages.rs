@@ -90,6 +90,7 @@ fn a_devices_broker_that_comes_back_with_its_sessions_or_without_is_listened_to_
     setup.devices.forget();
     setup.devices.run();
     agent.hears("connected to the devices' broker session_present=false");
+    assert!(agent.hears("no longer had our session").contains("WARN"));
     agent.hears("caught up");
     setup.publish(&messages[2 * third..]);
     setup.arrives(&expected);

@@ -206,6 +206,9 @@ pub(crate) fn answer(rules: &Rules, steps: &[Step]) -> Answer {
         answer: Answer::default(),
         used: Vec::new(),
         disputed: BTreeSet::new(),
+        heard: (0..steps.len())
+            .map(|index| [false, true].map(|after| listened(steps, index, after)))
+            .collect(),
     };
     let mut malformed = 0;
     let mut ever = BTreeMap::new();
@@ -241,6 +244,8 @@ struct Run<'a> {
     /// What was used: topic, device, content, raw time, and the step.
     used: Vec<(Identity, usize)>,
     disputed: BTreeSet<(String, &'static str, i64)>,
+    /// Listened stamp and duration before and after what happens in each step.
+    heard: Vec<[(i64, i64); 2]>,
 }
 
 type Identity = (String, String, String, Option<i64>);
@@ -254,29 +259,34 @@ struct Item {
     values: [Option<f64>; 2],
 }
 
-impl Run<'_> {
-    /// Listened stamp and duration with the clock applied up to a step, before or after what happens in it.
-    fn listened(&self, index: usize, after: bool) -> (i64, i64) {
-        let (mut stamp, mut duration, mut since) = (i64::MIN, 0, None);
-        for (number, step) in self.steps[..=index].iter().enumerate() {
-            if let Some(from) = since {
-                duration += step.at - from;
-                stamp = stamp.max(step.at);
-                since = Some(step.at);
-            }
-            if number == index && !after {
-                break;
-            }
-            match step.what {
-                What::CaughtUp => {
-                    since = Some(step.at);
-                    stamp = stamp.max(step.at);
-                }
-                What::Up | What::Down => since = None,
-                What::Message(_) | What::Tick => {}
-            }
+/// Listened stamp and duration with the clock applied up to a step, before or after what happens in it.
+fn listened(steps: &[Step], index: usize, after: bool) -> (i64, i64) {
+    let (mut stamp, mut duration, mut since) = (i64::MIN, 0, None);
+    for (number, step) in steps[..=index].iter().enumerate() {
+        if let Some(from) = since {
+            duration += step.at - from;
+            stamp = stamp.max(step.at);
+            since = Some(step.at);
         }
-        (stamp, duration)
+        if number == index && !after {
+            break;
+        }
+        match step.what {
+            What::CaughtUp => {
+                since = Some(step.at);
+                stamp = stamp.max(step.at);
+            }
+            What::Up | What::Down => since = None,
+            What::Message(_) | What::Tick => {}
+        }
+    }
+    (stamp, duration)
+}
+
+impl Run<'_> {
+    /// The same, of this day.
+    fn listened(&self, index: usize, after: bool) -> (i64, i64) {
+        self.heard[index][usize::from(after)]
     }
 
     fn connection(&self, index: usize) -> usize {

@@ -2,7 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 
 /// What the link does with connections and bytes.
@@ -16,6 +16,8 @@ pub enum Mode {
     Blackhole,
     /// Bytes from the broker vanish.
     Deaf,
+    /// Bytes from the broker wait for another mode.
+    Held,
 }
 
 /// A link from a port of its own to a broker's.
@@ -27,6 +29,7 @@ pub struct Proxy {
 struct Shared {
     target: u16,
     state: Mutex<State>,
+    changed: Condvar,
 }
 
 struct State {
@@ -41,7 +44,7 @@ impl Proxy {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let port = listener.local_addr().expect("it is bound").port();
         let state = Mutex::new(State { mode: Mode::Open, ended: false, open: Vec::new() });
-        let shared = Arc::new(Shared { target, state });
+        let shared = Arc::new(Shared { target, state, changed: Condvar::new() });
         let accepting = shared.clone();
         thread::spawn(move || accept(&listener, &accepting));
         Self { port, shared }
@@ -55,6 +58,7 @@ impl Proxy {
     /// Changes what happens from now on. Bytes that vanished stay vanished: cut before opening again.
     pub fn set(&self, mode: Mode) {
         self.shared.state.lock().expect("no panic inside").mode = mode;
+        self.shared.changed.notify_all();
     }
 
     /// Closes all connections, on both sides.
@@ -69,6 +73,7 @@ impl Drop for Proxy {
     fn drop(&mut self) {
         self.cut();
         self.shared.state.lock().expect("no panic inside").ended = true;
+        self.shared.changed.notify_all();
         // Wakes the thread that accepts.
         let _ = TcpStream::connect(("127.0.0.1", self.port));
     }
@@ -88,15 +93,28 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
         state.open.extend([clone(&client), clone(&broker)]);
         let (to_broker, to_client) = (shared.clone(), shared.clone());
         let (client_too, broker_too) = (clone(&client), clone(&broker));
-        thread::spawn(move || carry(client, broker, &to_broker, |mode| mode != Mode::Blackhole));
-        thread::spawn(move || carry(broker_too, client_too, &to_client, |mode| mode == Mode::Open));
+        thread::spawn(move || {
+            carry(client, broker, &to_broker, |_| false, |mode| mode != Mode::Blackhole);
+        });
+        thread::spawn(move || {
+            let waits = |mode| mode == Mode::Held;
+            carry(broker_too, client_too, &to_client, waits, |mode| mode == Mode::Open);
+        });
     }
 }
 
-fn carry(mut from: TcpStream, mut to: TcpStream, shared: &Shared, passes: fn(Mode) -> bool) {
+fn carry(
+    mut from: TcpStream,
+    mut to: TcpStream,
+    shared: &Shared,
+    waits: fn(Mode) -> bool,
+    passes: fn(Mode) -> bool,
+) {
     let mut bytes = [0; 16 << 10];
     while let Ok(count @ 1..) = from.read(&mut bytes) {
-        let mode = shared.state.lock().expect("no panic inside").mode;
+        let state = shared.state.lock().expect("no panic inside");
+        let waiting = |state: &mut State| waits(state.mode) && !state.ended;
+        let mode = shared.changed.wait_while(state, waiting).expect("no panic inside").mode;
         if passes(mode) && to.write_all(&bytes[..count]).is_err() {
             break;
         }

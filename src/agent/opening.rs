@@ -1,0 +1,67 @@
+//! Opening the store, and the engine as it left it.
+
+use tracing::error;
+
+use super::AgentError;
+use crate::config::{Config, Mode};
+use crate::engine::Engine;
+use crate::engine::loss::Loss;
+use crate::engine::restore::Restorer;
+use crate::ids::Generation;
+use crate::store::{OpenOptions, Opened, Outbox, SledStore, Store, StoreError, recovery};
+use crate::time::Now;
+
+/// Things lost that are named one by one.
+const NAMED: usize = 20;
+
+/// The store, and the engine restored from it. What cannot be read is moved aside or left out, and said.
+///
+/// # Errors
+/// The store cannot be used, or does not go with this version or configuration.
+pub(super) fn open_store(config: &Config, now: Now) -> Result<(SledStore, Engine), AgentError> {
+    let options = OpenOptions { new_generation: Generation(fastrand::u64(..)), now: now.wall };
+    let Opened { mut store, recovered } = recovery::open(&config.store.path, options)?;
+    if let Some(recovered) = recovered {
+        error!(?recovered, "the store was damaged");
+    }
+    let settings = config.settings(Mode::Run);
+    let mut restorer = Restorer::new(settings, store.generation(), store.created());
+    let mut wrong = None;
+    store.load_state(&mut |key, value| {
+        if wrong.is_none() {
+            wrong = restorer.take(key, value).err();
+        }
+    })?;
+    if let Some(source) = wrong {
+        let path = config.store.path.display().to_string();
+        return Err(AgentError::Restore { path, source });
+    }
+    let losses = restorer.losses();
+    if !losses.is_empty() {
+        tell(&losses);
+        // On the disk before anything is said: no result of before is contradicted, whatever happens next.
+        store.renew(options)?;
+        restorer.begin_again(store.generation(), store.created());
+    }
+    Ok((store, restorer.finish()))
+}
+
+fn tell(losses: &[Loss]) {
+    for loss in losses.iter().take(NAMED) {
+        error!(%loss, "the store has lost something");
+    }
+    error!(lost = losses.len(), "the store is carried on with the rest, under a new generation");
+}
+
+/// Commits what the engine and the outbox have to say.
+pub(super) fn commit_now(
+    store: &mut SledStore,
+    engine: &mut Engine,
+    outbox: &mut Outbox,
+) -> Result<(), StoreError> {
+    let batch = outbox.drain_changes().with_state(engine.checkpoint());
+    if !batch.is_empty() {
+        outbox.committed(store.commit(&batch)?);
+    }
+    Ok(())
+}
