@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use tidegate::demo::{self, Options, Report};
+use tidegate::demo::{self, DemoError, Options, Report};
 use tokio::sync::mpsc;
 
 fn run(options: Options) -> Report {
@@ -35,4 +35,15 @@ fn a_message_lost_on_the_way_to_the_centre_is_a_difference() {
     let [difference] = report.differences() else { panic!("{report}") };
     assert!(difference.starts_with("north/m-6, 0"), "{difference}");
     assert!(report.to_string().contains("differs"), "{report}");
+}
+
+#[test]
+fn asked_twice_it_ends_without_a_report() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let (interrupt, interrupts) = mpsc::channel(2);
+    interrupt.try_send(()).unwrap();
+    interrupt.try_send(()).unwrap();
+    let forever = Options { forever: true, ..options(1) };
+    let ended = runtime.block_on(demo::run(forever, interrupts));
+    assert!(matches!(ended, Err(DemoError::Interrupted)), "{ended:?}");
 }

@@ -131,3 +131,38 @@ async fn serve(listener: TcpListener, broker: u16, state: watch::Receiver<bool>)
         });
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_link_that_is_cut_ends_connections_and_makes_none() {
+        let echo = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let port = echo.local_addr().unwrap().port();
+        let _echo = Task::spawn(async move {
+            while let Ok((mut socket, _)) = echo.accept().await {
+                tokio::spawn(async move {
+                    let (mut from, mut to) = socket.split();
+                    let _ended = tokio::io::copy(&mut from, &mut to).await;
+                });
+            }
+        });
+        let uplink = Uplink::start(port).await.unwrap();
+        let echoed = async || {
+            let mut socket = TcpStream::connect((Ipv4Addr::LOCALHOST, uplink.port)).await.unwrap();
+            let mut byte = [0];
+            let said = socket.write_all(&[7]).await;
+            (said.is_ok() && socket.read_exact(&mut byte).await.is_ok()).then_some((socket, byte))
+        };
+        let (mut socket, byte) = echoed().await.unwrap();
+        assert_eq!(byte, [7]);
+        uplink.set_open(false);
+        assert!(matches!(socket.read(&mut [0]).await, Ok(0) | Err(_)));
+        assert!(echoed().await.is_none());
+        uplink.set_open(true);
+        assert!(echoed().await.is_some());
+    }
+}

@@ -55,6 +55,8 @@ const OUTAGE: (Span, Span) = (Span::from_mins(105), Span::from_mins(130));
 /// How long after the last hour what is missing is waited for.
 const LAST_CALL: Span = Span::from_hours(2);
 
+/// How long the agent may take to begin and to end.
+const PATIENCE: Duration = Duration::from_secs(20);
 /// How often the view and the end are looked at.
 const LOOK: Duration = Duration::from_millis(100);
 
@@ -118,7 +120,7 @@ pub enum DemoError {
     /// The agent ended.
     #[error(transparent)]
     Agent(#[from] AgentError),
-    /// The agent did not begin to listen, or did not end.
+    /// The agent did not begin to listen, ended by itself, or did not end.
     #[error("the agent {0}")]
     Stuck(&'static str),
     /// No directory, no socket.
@@ -147,16 +149,22 @@ pub async fn run(
     let mut meters = Meters::connect(devices, "tidegate/probe/#").await?;
 
     let clock = Clock::accelerated(options.factor(), DAWN);
-    let agent = Agent::start(config, clock.clone());
-    let ready = timeout(Duration::from_secs(20), meters.probes.recv());
-    ready.await.map_err(|_| DemoError::Stuck("does not listen to its meters"))?;
-
+    let mut agent = Agent::start(config, clock.clone());
+    tokio::select! {
+        error = agent.failed() => return Err(error),
+        heard = timeout(PATIENCE, meters.probes.recv()) => {
+            heard.map_err(|_| DemoError::Stuck("does not listen to its meters"))?
+                .ok_or(DemoError::OwnConnection)?;
+        }
+    }
     let mut world = World::new(options, clock, Observed::new(&prefix), uplink);
-    let ended = world.live(centre, &meters, &mut interrupts).await;
+    let lived = tokio::select! {
+        error = agent.failed() => return Err(error),
+        lived = world.live(centre, &meters, &mut interrupts) => lived,
+    };
     world.view.close();
     agent.stop().await?;
-    ended?;
-    Ok(world.report())
+    lived.map(|()| world.report())
 }
 
 /// The configuration as an operator would give it: a file, and a second one over it.
@@ -193,10 +201,19 @@ impl Agent {
         Self { stop, task }
     }
 
+    /// Why it ended by itself.
+    async fn failed(&mut self) -> DemoError {
+        match (&mut self.task).await {
+            Ok(Ok(())) => DemoError::Stuck("left by itself"),
+            Ok(Err(error)) => error.into(),
+            Err(_) => DemoError::Stuck("broke down"),
+        }
+    }
+
     async fn stop(self) -> Result<(), DemoError> {
         // An agent that has ended says why below.
         let _ended = self.stop.send(());
-        let ended = timeout(Duration::from_secs(20), self.task).await;
+        let ended = timeout(PATIENCE, self.task).await;
         let ended = ended.map_err(|_| DemoError::Stuck("does not end"))?;
         Ok(ended.map_err(|_| DemoError::Stuck("broke down"))??)
     }
@@ -344,5 +361,27 @@ impl World {
         let outage = self.clock.machine_time(self.outages);
         let Self { options, fleet, ledger, observed, .. } = self;
         Report::new(options.seed, outage, &fleet.devices, ledger, observed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_configuration_is_good_and_final_when_the_demonstration_thinks_so() {
+        let directory = tempfile::tempdir().unwrap();
+        let config = configuration(directory.path(), 1, 2).unwrap();
+        assert_eq!((config.broker.link.port, config.upstream.link.port), (1, 2));
+        assert!(config.check(crate::config::Mode::Run).is_ok());
+        let minutes = ALLOWED_LATENESS.0 / 60_000;
+        assert!(CONFIG.contains(&format!("\nallowed-lateness = \"{minutes}m\"\n")));
+    }
+
+    #[test]
+    fn a_minute_holds_the_whole_day() {
+        assert_eq!(Options::default().factor(), 290);
+        let brief = Options { duration: Duration::from_secs(10), ..Options::default() };
+        assert_eq!(brief.factor(), 1_740);
     }
 }

@@ -245,3 +245,74 @@ impl fmt::Display for Report {
 fn mark(equal: bool) -> &'static str {
     if equal { "=" } else { "differs" }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::fleet::{Content, Fleet};
+    use super::*;
+    use crate::time::ArrivalTime;
+
+    /// Both sides of a day in which all goes well.
+    fn good() -> (Fleet, Ledger, Observed) {
+        let mut fleet = Fleet::new(1, ArrivalTime(0));
+        let (mut ledger, mut observed) = (Ledger::default(), Observed::new("t"));
+        let mut hours: BTreeMap<(String, i64), (u64, u64, u64)> = BTreeMap::new();
+        for _ in 0..120 {
+            for sending in fleet.minute(false) {
+                let device = &fleet.devices[sending.device];
+                ledger.write(device, sending.content);
+                let Content::Reading(reading) = sending.content else { continue };
+                let hour = super::super::ledger::hour_of(reading.stamp);
+                let region = device.name.split('/').next().unwrap();
+                for of in [&*device.name, region] {
+                    let sums = hours.entry((of.to_owned(), hour)).or_default();
+                    *sums = (sums.0 + 1, sums.1 + reading.power, sums.2);
+                    sums.2 += u64::from(device.kind == Kind::Unset);
+                }
+            }
+        }
+        for ((name, start), (samples, watts, stamped)) in hours {
+            let kind = if name.contains('/') { "window" } else { "region" };
+            let text = format!(
+                r#"{{"start":{start},"revision":0,"samples":{samples},"stamped":{stamped},"metrics":{{"power":{{"count":{samples},"sum":{watts}}}}}}}"#
+            );
+            observed.take(&format!("t/{kind}/hour/{name}"), text.as_bytes());
+        }
+        (fleet, ledger, observed)
+    }
+
+    fn differences(spoil: impl Fn(&mut Observed)) -> Vec<String> {
+        let (fleet, ledger, mut observed) = good();
+        spoil(&mut observed);
+        let report = Report::new(1, Duration::ZERO, &fleet.devices, &ledger, &observed);
+        assert_eq!(report.is_equal(), report.exit_code() == 0);
+        report.differences().to_vec()
+    }
+
+    #[test]
+    fn what_is_equal_has_no_difference() {
+        assert_eq!(differences(|_| {}), Vec::<String>::new());
+    }
+
+    #[test]
+    fn each_thing_that_can_go_wrong_is_a_difference() {
+        let key = || ("north/m-1".to_owned(), 0);
+        let hour = |observed: &mut Observed, spoil: fn(&mut super::super::observer::Hour)| {
+            spoil(observed.hours.get_mut(&key()).unwrap());
+        };
+        let one = Tally { readings: 1, watts: 1 };
+        let cell = || ("north/m-1".to_owned(), Some(0));
+        // An hour that is wrong differs from the ledger and from its region.
+        assert_eq!(differences(|o| hour(o, |hour| hour.tally.readings += 1)).len(), 2);
+        assert_eq!(differences(|o| hour(o, |hour| hour.tally.watts -= 1)).len(), 2);
+        assert_eq!(differences(|o| o.hours.retain(|at, _| *at != key())).len(), 2);
+        assert_eq!(differences(|o| hour(o, |hour| hour.stamped = 1)).len(), 1);
+        assert_eq!(
+            differences(|o| o.regions.retain(|at, _| at.0 == "north" || at.1 != 0)).len(),
+            1
+        );
+        assert_eq!(differences(|o| *o.late.entry(cell()).or_default() += one).len(), 1);
+        assert_eq!(differences(|o| *o.refused.entry(cell()).or_default() += one).len(), 1);
+        assert_eq!(differences(|o| o.wrong.push("unreadable".into())).len(), 1);
+    }
+}
