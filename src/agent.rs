@@ -77,16 +77,20 @@ const STORE_PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::fr
 /// memory in a burst of a large fleet: about 4 KB for each. A smaller fleet does not meet it.
 const MAX_CHANGES: usize = 2_000;
 
-/// Runs until `shutdown` is done, then commits and leaves cleanly, within ten seconds whatever the brokers do.
+/// Runs until `shutdown` is done, then commits and leaves cleanly, within ten seconds whatever the brokers do. `clock`
+/// is what time it is for the engine; sockets and commits go by the machine's.
 ///
 /// # Errors
 /// The store cannot be opened at the start, or fails at the end. One that fails in between is opened again, with a
 /// growing pause.
-pub async fn run(config: &Config, shutdown: impl Future<Output = ()>) -> Result<(), AgentError> {
+pub async fn run(
+    config: &Config,
+    clock: &Clock,
+    shutdown: impl Future<Output = ()>,
+) -> Result<(), AgentError> {
     let mut shutdown = pin!(shutdown);
-    let clock = Clock::start();
     let since = clock.now().wall;
-    let mut session = Session::open(config, &clock, since)?;
+    let mut session = Session::open(config, clock, since)?;
     let mut server = Server::start(&status_places(config)).await;
     let mut pause = STORE_PAUSES.0;
     loop {
@@ -101,7 +105,7 @@ pub async fn run(config: &Config, shutdown: impl Future<Output = ()>) -> Result<
         );
         let last = session.status();
         drop(session);
-        let adrift = Adrift::new(config, &clock, last, &failed);
+        let adrift = Adrift::new(config, clock, last, &failed);
         let reopened = adrift.reopens(since, &mut pause, &mut server, &mut shutdown).await;
         let Some(again) = reopened else { return Ok(()) };
         session = again;
@@ -233,9 +237,9 @@ impl<'a> Session<'a> {
 
     fn tick_at(&self) -> Option<Instant> {
         let (at, reason) = self.engine.next_deadline()?;
-        let wait = u64::try_from((at - self.clock.now().mono).0).unwrap_or(0);
-        trace!(?reason, wait, "next deadline");
-        Some(Instant::now() + Duration::from_millis(wait))
+        let wait = self.clock.machine_time(at - self.clock.now().mono);
+        trace!(?reason, ?wait, "next deadline");
+        Some(Instant::now() + wait)
     }
 
     fn tick(&mut self) {

@@ -12,7 +12,10 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::agent;
+use crate::clock::Clock;
 use crate::config::{self, Config, Mode};
+#[cfg(feature = "demo")]
+use crate::demo;
 use crate::engine::settings::ClockRules;
 use crate::heap;
 use crate::replay::{Lines, Outcome, replay};
@@ -26,6 +29,9 @@ mod exit {
     pub(super) const UNAVAILABLE: u8 = 69;
     pub(super) const IO_ERROR: u8 = 74;
     pub(super) const CONFIG: u8 = 78;
+    /// What a shell makes of Ctrl-C.
+    #[cfg(feature = "demo")]
+    pub(super) const INTERRUPTED: u8 = 130;
 }
 
 /// Device topics in, right hours out, nothing lost on the way.
@@ -86,6 +92,28 @@ enum Command {
         #[arg(long = "filter", value_name = "FILTER")]
         filters: Vec<String>,
     },
+    /// Shows the agent at work, with nothing installed: brokers, a fleet in accelerated time and an outage in this
+    /// process, and in the end what was injected against what was reported. Leaves with 1 when the two differ.
+    #[cfg(feature = "demo")]
+    Demo(Demo),
+}
+
+#[cfg(feature = "demo")]
+#[derive(Debug, clap::Args)]
+struct Demo {
+    /// What the meters do.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// How long it takes, 10 to 3600: the same hours of the fleet, faster or slower.
+    #[arg(long, value_name = "N", default_value_t = 60,
+        value_parser = clap::value_parser!(u64).range(10..=3600))]
+    seconds: u64,
+    /// Goes on until Ctrl-C; then the report follows. A second Ctrl-C leaves at once.
+    #[arg(long)]
+    forever: bool,
+    /// Prints the configuration of its agent, and nothing else.
+    #[arg(long)]
+    show_config: bool,
 }
 
 /// The configuration where nothing names another.
@@ -130,7 +158,12 @@ pub fn main() -> ExitCode {
         Log::Text => LogFormat::Text,
         Log::Json => LogFormat::Json,
     };
-    let ended = telemetry::init(format)
+    let filter = match &cli.command {
+        #[cfg(feature = "demo")]
+        Command::Demo(_) => telemetry::QUIET_FILTER,
+        _ => telemetry::DEFAULT_FILTER,
+    };
+    let ended = telemetry::init(format, filter)
         .map_err(|error| Failure::new(exit::CONFIG, error))
         .and_then(|()| run(&cli));
     match ended {
@@ -153,6 +186,8 @@ fn run(cli: &Cli) -> Result<ExitCode, Failure> {
         Command::Replay { file, source } => run_replay(&config()?, file, source.as_deref()),
         Command::Record { file, count, filters } => run_record(&config()?, file, *count, filters),
         Command::Status { json, socket } => Ok(status::run(&cli.files(), socket.as_deref(), *json)),
+        #[cfg(feature = "demo")]
+        Command::Demo(wanted) => run_demo(wanted),
     }
 }
 
@@ -183,11 +218,48 @@ fn run_agent(config: &Config) -> Result<ExitCode, Failure> {
         tracing::warn!("{warning}");
     }
     heap::keep_little();
-    runtime()?.block_on(async { agent::run(config, asked_to_end()).await }).map_err(|error| {
-        let code = if error.is_of_configuration() { exit::CONFIG } else { exit::IO_ERROR };
-        Failure::new(code, error)
-    })?;
+    let clock = Clock::start();
+    runtime()?.block_on(async { agent::run(config, &clock, asked_to_end()).await }).map_err(
+        |error| {
+            let code = if error.is_of_configuration() { exit::CONFIG } else { exit::IO_ERROR };
+            Failure::new(code, error)
+        },
+    )?;
     Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(feature = "demo")]
+fn run_demo(wanted: &Demo) -> Result<ExitCode, Failure> {
+    if wanted.show_config {
+        print!("{}", demo::CONFIG);
+        return Ok(ExitCode::SUCCESS);
+    }
+    let options = demo::Options {
+        seed: wanted.seed,
+        duration: std::time::Duration::from_secs(wanted.seconds),
+        forever: wanted.forever,
+        ..demo::Options::default()
+    };
+    let report = runtime()?.block_on(async {
+        let (interrupt, interrupts) = tokio::sync::mpsc::channel(2);
+        tokio::spawn(async move {
+            loop {
+                asked_to_end().await;
+                if interrupt.send(()).await.is_err() {
+                    return;
+                }
+            }
+        });
+        demo::run(options, interrupts).await
+    });
+    match report {
+        Ok(report) => {
+            println!("{report}");
+            Ok(ExitCode::from(report.exit_code()))
+        }
+        Err(error @ demo::DemoError::Interrupted) => Err(Failure::new(exit::INTERRUPTED, error)),
+        Err(error) => Err(Failure::new(exit::UNAVAILABLE, error)),
+    }
 }
 
 fn check(config: &Config) -> Result<ExitCode, Failure> {

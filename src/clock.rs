@@ -3,9 +3,12 @@
 //! Wall time is read from the system once, at the start, and carried on by `CLOCK_BOOTTIME`: a step of
 //! the system clock, by whomever, changes nothing for this process. It follows that a wall time that
 //! was wrong at the start stays wrong; [`Clock::quality`] says so.
+//!
+//! For a demonstration there is a clock that runs faster than the machine's ([`Clock::accelerated`]).
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::time::{ArrivalTime, ClockQuality, MonoTime, Now, Span};
 
@@ -18,25 +21,50 @@ pub struct Clock {
     anchor: Arc<Anchor>,
 }
 
+/// Both clocks at the start, and how fast they run from there.
 #[derive(Debug)]
 struct Anchor {
-    /// Wall time when `CLOCK_BOOTTIME` was zero, by the system clock at the start.
-    wall_at_boot: ArrivalTime,
+    /// `CLOCK_BOOTTIME`, in nanoseconds.
+    machine: i64,
+    start: Now,
+    factor: u32,
     boot_id: BootId,
 }
 
 impl Clock {
     /// Takes the wall time from the system clock, once.
     pub fn start() -> Self {
-        let since_boot = boottime() - MonoTime(0);
-        let wall_at_boot = system_time() - since_boot;
-        Self { anchor: Arc::new(Anchor { wall_at_boot, boot_id: BootId::read() }) }
+        let machine = read(libc::CLOCK_BOOTTIME);
+        let start = Now { wall: system_time(), mono: MonoTime(millis(machine)) };
+        Self::anchored(Anchor { machine, start, factor: 1, boot_id: BootId::read() })
+    }
+
+    /// A clock that starts at `wall` and runs `factor` (at least 1) times as fast as the machine's, wall and monotonic
+    /// time alike. It is what its world goes by, so it counts as synchronised.
+    pub fn accelerated(factor: u32, wall: ArrivalTime) -> Self {
+        let machine = read(libc::CLOCK_BOOTTIME);
+        let start = Now { wall, mono: MonoTime(millis(machine)) };
+        Self::anchored(Anchor { machine, start, factor: factor.max(1), boot_id: BootId::read() })
+    }
+
+    fn anchored(anchor: Anchor) -> Self {
+        Self { anchor: Arc::new(anchor) }
     }
 
     /// Both clocks, at one moment.
     pub fn now(&self) -> Now {
-        let mono = boottime();
-        Now { wall: self.anchor.wall_at_boot + (mono - MonoTime(0)), mono }
+        let Anchor { machine, start, factor, .. } = &*self.anchor;
+        let machine_elapsed = read(libc::CLOCK_BOOTTIME) - machine;
+        let elapsed = Span(millis(machine_elapsed.saturating_mul(i64::from(*factor))));
+        Now { wall: start.wall + elapsed, mono: start.mono + elapsed }
+    }
+
+    /// How long the machine takes until this clock has moved on by `span`; zero where that is past.
+    pub fn machine_time(&self, span: Span) -> Duration {
+        let millis = u64::try_from(span.0).unwrap_or(0);
+        let factor = u64::from(self.anchor.factor);
+        // Rounded up: who wakes up too early has to wait again.
+        Duration::from_nanos(millis.saturating_mul(1_000_000).div_ceil(factor))
     }
 
     /// The boot in which [`Now::mono`] has a meaning.
@@ -49,6 +77,9 @@ impl Clock {
     /// Synchronised when the kernel is and ours agrees with it; suspect when the kernel is and ours is
     /// more than 2 s away, since then the system clock was set after we started; else unsynchronised.
     pub fn quality(&self) -> ClockQuality {
+        if self.anchor.factor > 1 {
+            return ClockQuality::Synchronised;
+        }
         judge(kernel_synchronised(), system_time() - self.now().wall)
     }
 }
@@ -85,15 +116,15 @@ impl fmt::Display for BootId {
     }
 }
 
-fn boottime() -> MonoTime {
-    MonoTime(read(libc::CLOCK_BOOTTIME))
-}
-
 fn system_time() -> ArrivalTime {
-    ArrivalTime(read(libc::CLOCK_REALTIME))
+    ArrivalTime(millis(read(libc::CLOCK_REALTIME)))
 }
 
-/// Reads a kernel clock, in milliseconds.
+fn millis(nanos: i64) -> i64 {
+    nanos.div_euclid(1_000_000)
+}
+
+/// Reads a kernel clock, in nanoseconds; 64 bits of them last until the year 2262.
 #[expect(unsafe_code, reason = "the standard library has no CLOCK_BOOTTIME")]
 fn read(clock: libc::clockid_t) -> i64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
@@ -103,7 +134,7 @@ fn read(clock: libc::clockid_t) -> i64 {
     // The fields are 32 bits wide on some ARM targets.
     #[allow(clippy::useless_conversion, clippy::cast_lossless, reason = "depends on the target")]
     let (seconds, nanoseconds) = (i64::from(time.tv_sec), i64::from(time.tv_nsec));
-    seconds * 1_000 + nanoseconds / 1_000_000
+    seconds * 1_000_000_000 + nanoseconds
 }
 
 /// Whether something keeps the kernel's clock in step with the world.
@@ -129,6 +160,31 @@ mod tests {
         assert!(second.mono >= first.mono);
         assert_eq!(second.wall - first.wall, second.mono - first.mono);
         assert!((system_time() - second.wall).0.abs() < 1_000);
+    }
+
+    #[test]
+    fn an_accelerated_clock_runs_a_whole_factor_faster_from_where_it_was_set() {
+        let (machine, clock) = (Clock::start(), Clock::accelerated(1_000, ArrivalTime(7)));
+        let (began, first) = (machine.now(), clock.now());
+        while machine.now().mono - began.mono < Span(20) {
+            std::hint::spin_loop();
+        }
+        let (second, ended) = (clock.now(), machine.now());
+        assert!(first.wall >= ArrivalTime(7));
+        assert_eq!(second.wall - first.wall, second.mono - first.mono);
+        let elapsed = second.mono - first.mono;
+        assert!(elapsed >= Span(19_000), "{elapsed:?}");
+        assert!(elapsed.0 <= ((ended.mono - began.mono).0 + 1) * 1_000, "{elapsed:?}");
+        assert_eq!(clock.quality(), ClockQuality::Synchronised);
+    }
+
+    #[test]
+    fn the_machine_needs_a_factor_less_time_rounded_up() {
+        let clock = Clock::accelerated(240, ArrivalTime(0));
+        assert_eq!(clock.machine_time(Span::from_hours(4)), Duration::from_secs(60));
+        assert_eq!(clock.machine_time(Span(1)), Duration::from_nanos(4_167));
+        assert_eq!(clock.machine_time(Span(-1)), Duration::ZERO);
+        assert_eq!(Clock::start().machine_time(Span(3)), Duration::from_millis(3));
     }
 
     #[test]

@@ -13,7 +13,7 @@
 //!
 //! | layer | modules | |
 //! |---|---|---|
-//! | L4 | `main` `cli` `agent` `config` | wires everything |
+//! | L4 | `main` `cli` `agent` `config` `demo` | wires everything |
 //! | L3 | `ingress` `egress` `store` `status` `clock` `heap` `telemetry` | shells; never import each other |
 //! | L3 | `mqtt` | what `ingress` and `egress` share; theirs alone to import |
 //! | L2 | [`engine`] | the product: no async, no I/O |
@@ -53,6 +53,8 @@ pub mod agent;
 pub mod cli;
 #[cfg(feature = "shell")]
 pub mod config;
+#[cfg(feature = "demo")]
+pub mod demo;
 #[cfg(feature = "shell")]
 pub mod phase;
 #[cfg(feature = "shell")]

@@ -14,7 +14,11 @@ use tracing_subscriber::util::SubscriberInitExt;
 /// The environment variable with the filter.
 pub const FILTER_VARIABLE: &str = "TIDEGATE_LOG";
 
-const DEFAULT_FILTER: &str = "warn,tidegate=info";
+/// What is logged by default: warnings of everything, and this program's own few lines of information.
+pub const DEFAULT_FILTER: &str = "warn,tidegate=info";
+
+/// Where log lines would only disturb what is shown.
+pub const QUIET_FILTER: &str = "tidegate=error";
 
 /// How log lines look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -44,9 +48,10 @@ pub enum TelemetryError {
     Already,
 }
 
-/// Sets logging up for the whole process. To be called once, before anything that may fail.
-pub fn init(format: LogFormat) -> Result<(), TelemetryError> {
-    let filter = filter(std::env::var(FILTER_VARIABLE).ok())?;
+/// Sets logging up for the whole process, with `usual` as the filter where the environment names none. To be called
+/// once, before anything that may fail.
+pub fn init(format: LogFormat, usual: &str) -> Result<(), TelemetryError> {
+    let filter = filter(std::env::var(FILTER_VARIABLE).ok(), usual)?;
     let started = match format {
         LogFormat::Json => lines(filter).json().flatten_event(true).finish().try_init(),
         LogFormat::Text if in_journal() => lines(filter).without_time().finish().try_init(),
@@ -55,9 +60,9 @@ pub fn init(format: LogFormat) -> Result<(), TelemetryError> {
     started.map_err(|_| TelemetryError::Already)
 }
 
-fn filter(value: Option<String>) -> Result<EnvFilter, TelemetryError> {
+fn filter(value: Option<String>, usual: &str) -> Result<EnvFilter, TelemetryError> {
     let value = value.filter(|value| !value.trim().is_empty());
-    let text = value.as_deref().unwrap_or(DEFAULT_FILTER);
+    let text = value.as_deref().unwrap_or(usual);
     EnvFilter::try_new(text).map_err(|error| TelemetryError::Filter {
         value: text.to_owned(),
         reason: error.to_string(),
@@ -85,10 +90,10 @@ mod tests {
     #[test]
     fn an_empty_filter_is_the_default_and_a_wrong_one_says_what_would_be_right() {
         assert_eq!(
-            filter(Some(" ".into())).unwrap().to_string(),
-            filter(None).unwrap().to_string()
+            filter(Some(" ".into()), DEFAULT_FILTER).unwrap().to_string(),
+            filter(None, DEFAULT_FILTER).unwrap().to_string()
         );
-        let error = filter(Some("tidegate=loud".into())).unwrap_err().to_string();
+        let error = filter(Some("tidegate=loud".into()), DEFAULT_FILTER).unwrap_err().to_string();
         assert!(error.contains("tidegate=loud") && error.contains("tidegate=debug"), "{error}");
     }
 }

@@ -193,7 +193,10 @@ fn a_store_in_a_directory_that_is_not_ours_is_refused() {
     if fs::metadata("/proc/self").expect("Linux").uid() == 0 {
         // Nothing is forbidden to root: another user runs it, where he may read it.
         let binary = place.path("tidegate");
-        fs::copy(env!("CARGO_BIN_EXE_tidegate"), &binary).expect("room for it");
+        // Copied by another process: a child that another test starts meanwhile would hold ours open for writing, and
+        // what is open for writing cannot be run.
+        let copied = Command::new("cp").args([env!("CARGO_BIN_EXE_tidegate"), &binary]).status();
+        assert!(copied.expect("cp is there").success());
         command = Command::new(binary);
         command.arg("--config").arg(place.path("tidegate.toml")).arg("run").uid(65_534).gid(65_534);
     }
@@ -293,6 +296,16 @@ fn replay_of_a_file_that_is_not_there_or_of_an_unknown_source_says_what_is_there
     fails(&place.run(&["replay", "nowhere.jsonl"]), NO_INPUT, &["nowhere.jsonl"]);
     let file = place.write("payloads", "{}\n");
     fails(&place.run(&["replay", &file, "--source", "metres"]), CONFIG, &["metres", "meters"]);
+}
+
+#[cfg(feature = "demo")]
+#[test]
+fn the_demo_shows_its_configuration_and_heeds_no_other() {
+    let place = Place::new("no configuration");
+    let ended = place.run(&["demo", "--show-config"]);
+    fails(&ended, 0, &[]);
+    assert!(Config::from_toml(&ended.output).is_ok(), "{}", ended.output);
+    fails(&place.run(&["demo", "--seconds", "9"]), 2, &["10..=3600"]);
 }
 
 #[test]

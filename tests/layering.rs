@@ -24,6 +24,7 @@ const LAYERS: &[(&str, u8)] = &[
     ("agent", 4),
     ("cli", 4),
     ("config", 4),
+    ("demo", 4),
     ("record", 4),
     ("replay", 4),
     ("main", 4),

@@ -78,7 +78,7 @@ count() {
 
 # Test targets, those with a time limit of their own first; whatever is new in tests/ comes at the end.
 in_order() {
-    local known='layering golden config cli store outbox model store_crash mqtt links e2e' found
+    local known='layering golden config cli store outbox model store_crash demo mqtt links e2e' found
     found=$(basename -a -s .rs tests/*.rs && for main in tests/*/main.rs; do basename "$(dirname "$main")"; done)
     for name in $known; do grep -x "$name" <<<"$found" || true; done
     grep -vxF "$(tr ' ' '\n' <<<"$known")" <<<"$found" || true
@@ -87,9 +87,11 @@ in_order() {
 step 60 'format' cargo fmt --check
 step 900 'lints' cargo clippy --all-targets -- -D warnings
 step 600 'lints, with points to be killed at' cargo clippy --all-targets --features phases -- -D warnings
+step 900 'lints, as for a gateway' cargo clippy --all-targets --no-default-features --features shell -- -D warnings
 step 600 'lints, of the core without I/O' cargo clippy --all-targets --no-default-features -- -D warnings
 step 600 'documentation' env RUSTDOCFLAGS='-D warnings' cargo doc --no-deps --document-private-items
 step 900 'unit tests' cargo test --lib --bins
+step 900 'unit tests, as for a gateway' cargo test --lib --bins --no-default-features --features shell
 step 300 'doc tests' cargo test --doc
 
 has mosquitto mosquitto || true
