@@ -105,7 +105,7 @@ impl Observed {
             ["late", region, device] => self.late(&format!("{region}/{device}"), payload, content),
             ["quarantine", "future", _source] => self.refused(payload, content),
             ["watermark"] => self.watermark(payload),
-            ["watermark", _] | ["alert", _, _] => Ok(()),
+            ["watermark", _] | ["alert", _, _] | ["status"] => Ok(()),
             _ => Err("nobody should have sent this".to_owned()),
         };
         if let Err(reason) = read {

@@ -58,6 +58,7 @@
 pub mod entry;
 pub mod error;
 pub mod keys;
+mod log;
 pub mod memory;
 pub mod outbox;
 pub mod recovery;

@@ -127,7 +127,7 @@ impl SledStore {
         written.map_err(|error| StoreError::io(self.path(), error))
     }
 
-    fn write_meta(&self) -> Result<(), StoreError> {
+    fn write_meta(&mut self) -> Result<(), StoreError> {
         let meta = vec![
             (keys::FORMAT.to_vec(), Some(FORMAT.to_be_bytes().to_vec())),
             (keys::GENERATION.to_vec(), Some(self.generation.0.to_be_bytes().to_vec())),

@@ -24,6 +24,7 @@ use ::sled::{Db, IVec, Tree};
 
 use super::error::StoreError;
 use super::keys;
+use super::log::Log;
 use crate::phase::{Phase, reach};
 
 /// Bytes of pages that sled keeps in memory.
@@ -59,8 +60,7 @@ pub(super) struct Trees {
     pub(super) outbox: Tree,
     pub(super) meta: Tree,
     db: Db,
-    /// Our own descriptor of sled's log, for `fdatasync`.
-    log: File,
+    log: Log,
 }
 
 impl Trees {
@@ -73,12 +73,12 @@ impl Trees {
             db.flush()?;
             Ok(trees)
         })?;
-        let log = sync_once(path)?;
+        let log = Log::new(sync_once(path)?);
         Ok(Self { path: path.to_owned(), state, outbox, meta, db, log })
     }
 
     /// Writes all changes or none, and returns when they are on the disk.
-    pub(super) fn write(&self, changes: &Changes) -> Result<(), StoreError> {
+    pub(super) fn write(&mut self, changes: &Changes) -> Result<(), StoreError> {
         guarded(&self.path, || {
             (&self.state, &self.outbox, &self.meta)
                 .transaction(|(state, outbox, meta)| {
@@ -91,7 +91,7 @@ impl Trees {
             self.db.flush()
         })?;
         free_old_pages(changes.len());
-        self.log.sync_data().map_err(|error| StoreError::io(&self.path, error))
+        self.log.sync().map_err(|error| StoreError::io(&self.path, error))
     }
 
     /// The value of a key.
@@ -263,7 +263,8 @@ fn find_room(path: &Path) -> io::Result<()> {
 /// Syncs what sled wrote at open and never again; returns a descriptor of its log.
 fn sync_once(path: &Path) -> Result<File, StoreError> {
     let sync = |path: &Path| {
-        let file = File::open(path).map_err(|error| StoreError::io(path, error))?;
+        let opened = File::options().read(true).write(path.is_file()).open(path);
+        let file = opened.map_err(|error| StoreError::io(path, error))?;
         file.sync_all().map_err(|error| StoreError::io(path, error))?;
         Ok(file)
     };
