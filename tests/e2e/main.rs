@@ -10,6 +10,9 @@
 mod agent;
 mod bad_input;
 mod central;
+#[path = "../support/contract.rs"]
+mod contract;
+mod every_kind;
 mod fleet;
 mod kills;
 mod leaving;

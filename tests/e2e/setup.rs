@@ -31,13 +31,22 @@ pub struct Options {
     pub broker: &'static str,
     /// Further lines for the source of meters.
     pub meters: &'static str,
+    /// Further tables.
+    pub tables: &'static str,
     /// Further lines for the devices' mosquitto.
     pub mosquitto: &'static str,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { allowed_lateness: "30m", idle_timeout: "1h", broker: "", meters: "", mosquitto: "" }
+        Self {
+            allowed_lateness: "30m",
+            idle_timeout: "1h",
+            broker: "",
+            meters: "",
+            tables: "",
+            mosquitto: "",
+        }
     }
 }
 
@@ -86,7 +95,7 @@ impl Setup {
 
     /// Writes the configuration, with the central broker at this port.
     pub fn configure(&self, options: &Options, central_port: u16) {
-        let Options { allowed_lateness, idle_timeout, broker, meters, .. } = options;
+        let Options { allowed_lateness, idle_timeout, broker, meters, tables, .. } = options;
         let broker = broker.replace("{dir}", &self.dir.path().display().to_string());
         let (devices, store) = (self.devices.port(), self.dir.path().join("store"));
         let text = format!(
@@ -139,6 +148,8 @@ time = {{ from = "/ts", as = "epoch_ms" }}
 heartbeat = {{ from = "root:/beat", equals = true }}
 rollups = ["day"]
 metric = [{{ name = "power", from = "/power", unit = "W", aggregates = {AGGREGATES} }}]
+
+{tables}
 "#,
             store = store.display(),
         );
