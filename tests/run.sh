@@ -94,6 +94,7 @@ step 300 'doc tests' cargo test --doc
 
 has mosquitto mosquitto || true
 has faketime faketime || true
+has sqlite3 sqlite3 || true
 for test in $(in_order); do
     case $test in
     mqtt | e2e)
@@ -112,6 +113,14 @@ for test in $(in_order); do
         fi
         step $((long ? 3600 : 1200)) 'e2e' \
             cargo test --features phases --test e2e -- --show-output --test-threads=2 "${without[@]}"
+        ;;
+    wire)
+        without=()
+        if [[ ${absent[*]-} == *sqlite3:* ]]; then
+            skip 'the example consumer' 'no sqlite3'
+            without=(--skip consumer)
+        fi
+        step 900 "$test" cargo test --test "$test" -- --show-output "${without[@]}"
         ;;
     *) step 900 "$test" cargo test --test "$test" -- --show-output ;;
     esac

@@ -110,3 +110,10 @@ fn every_example_is_what_its_schema_says() {
     let all: Vec<_> = DOCUMENT.lines().collect();
     assert_eq!(blocks(&all, "json").len(), seen, "an example outside of the sections of messages");
 }
+
+#[test]
+fn the_statement_that_is_shown_is_that_of_the_example() {
+    let lines: Vec<_> = DOCUMENT.lines().collect();
+    let example = include_str!("../../examples/consumer/window.sql").trim_end();
+    assert_eq!(blocks(&lines, "sql"), [example]);
+}

@@ -4,6 +4,7 @@
 
 #![allow(missing_docs, reason = "tests are sentences")]
 
+mod consumer;
 #[path = "../support/contract.rs"]
 mod contract;
 mod document;
