@@ -7,6 +7,7 @@ use super::{Broker, Config, Engine, Link, Login, Store, Upstream, policy, raw, s
 use crate::engine::settings::{Combine, Limits, Scope};
 use crate::ids::RegionId;
 use crate::time::Span;
+use crate::wire::fields::Fields;
 
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
@@ -182,6 +183,9 @@ fn upstream(review: &mut Review<'_>, raw: raw::Upstream, gateway: &str) -> Upstr
             in_flight: small(raw.in_flight, 100),
         },
         prefix: prefix(review, &path.key("prefix"), raw.prefix, gateway),
+        fields: raw
+            .fields
+            .map_or_else(Fields::default, |told| told.into_iter().flat_map(|it| it.0).collect()),
     }
 }
 

@@ -27,6 +27,7 @@ pub use layers::{ENVIRONMENT_PREFIX, FILE_VARIABLE};
 use crate::engine::settings::{ClockRules, Limits, Policies, Scope};
 use crate::ids::RegionId;
 use crate::time::Span;
+use crate::wire::fields::Fields;
 
 use layers::Layers;
 use sources::Sources;
@@ -88,6 +89,8 @@ pub struct Upstream {
     pub link: Link,
     /// What all topics begin with, without a slash at its end.
     pub prefix: String,
+    /// What results tell besides what they always do.
+    pub fields: Fields,
 }
 
 /// User and password.

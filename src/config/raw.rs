@@ -2,7 +2,7 @@
 //!
 //! What is missing is completed and what contradicts itself is refused by `check`; here only the shape is read.
 
-use super::values::{Date, Duration, Format, Place, Pointer, Scalars, Size, Whole};
+use super::values::{Date, Duration, Format, Place, Pointer, Scalars, Size, Told, Whole};
 
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
@@ -149,6 +149,7 @@ table! {
         keep_alive: Duration,
         in_flight: Whole<1, 65_535>,
         prefix: String,
+        fields: Vec<Told>,
     }
 }
 

@@ -112,6 +112,7 @@ in-flight = 200
 [upstream]
 host = "127.0.0.1"
 port = {central_port}
+fields = ["all"]
 
 [store]
 path = "{store}"

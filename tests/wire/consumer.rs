@@ -15,6 +15,7 @@ use tidegate::engine::settings::ClockRules;
 use tidegate::ids::Generation;
 use tidegate::time::{ArrivalTime, MonoTime, Now};
 use tidegate::wire::encode::{Identity, encode};
+use tidegate::wire::fields::Fields;
 
 /// Midnight UTC of some day.
 const DAY: i64 = 1_795_910_400_000;
@@ -86,7 +87,11 @@ impl Life {
 
     /// What it has published: topic and payload.
     fn published(mut self) -> Vec<(String, String)> {
-        let encoded = self.effects.outputs.drain(..).map(|output| encode(&output, &self.identity));
+        let encoded = self
+            .effects
+            .outputs
+            .drain(..)
+            .map(|output| encode(&output, &self.identity, Fields::default()));
         let text = |payload| String::from_utf8(payload).expect("UTF-8");
         encoded.map(|it| (format!("tidegate/gw/{}", it.topic), text(it.payload))).collect()
     }

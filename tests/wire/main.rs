@@ -9,3 +9,4 @@ mod consumer;
 mod contract;
 mod document;
 mod schema;
+mod size;
