@@ -18,6 +18,7 @@ mod kills;
 mod leaving;
 mod losses;
 mod outages;
+mod readme;
 mod reference;
 mod setup;
 mod starts;
