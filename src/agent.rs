@@ -311,7 +311,7 @@ impl<'a> Session<'a> {
     fn handle(&mut self, input: Input<'_>, now: Now) {
         self.engine.handle(input, now, &mut self.effects);
         for output in self.effects.outputs.drain(..) {
-            let encoded = encode(&output, &self.identity);
+            let encoded = encode(&output, &self.identity, self.config.upstream.fields);
             let appended = self.outbox.append(Entry {
                 topic: encoded.topic,
                 payload: encoded.payload,

@@ -186,7 +186,8 @@ impl<W: Write> Replay<W> {
             Lines::Recorded => None,
             Lines::Payloads(name) => Some(find_source(&settings, name)?),
         };
-        let generation = Generation(xxh3_64(start) ^ xxh3_64(format!("{settings:?}").as_bytes()));
+        let hash = xxh3_64(start) ^ xxh3_64(format!("{settings:?}").as_bytes());
+        let generation = Generation::of_replay(hash);
         let now = Now { wall: ArrivalTime(arrival.unwrap_or(0)), mono: MonoTime(0) };
         let mut replay = Self {
             engine: Engine::new(settings, generation, ArrivalTime::MIN),

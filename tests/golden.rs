@@ -10,6 +10,11 @@ use serde_json::{Map, Value, json};
 use tidegate::config::Config;
 use tidegate::replay::{Lines, replay};
 
+#[path = "support/contract.rs"]
+mod contract;
+
+use contract::CONTRACT;
+
 /// A case as it is on the disk.
 struct Case {
     name: String,
@@ -116,6 +121,7 @@ impl Case {
         let mut answer = Answer::default();
         for line in String::from_utf8(output).expect("UTF-8").lines() {
             let line: Value = serde_json::from_str(line).expect("JSON");
+            assert_eq!(CONTRACT.check_line(&line), Ok(()), "{}", self.name);
             match line["type"].as_str() {
                 Some("window") => answer.windows.push(self.window(&line)),
                 Some("late") => answer.late.push(self.late(&line)),

@@ -78,7 +78,7 @@ count() {
 
 # Test targets, those with a time limit of their own first; whatever is new in tests/ comes at the end.
 in_order() {
-    local known='layering golden config cli store outbox model store_crash demo mqtt links e2e' found
+    local known='layering golden wire config cli store outbox model store_crash demo mqtt links e2e' found
     found=$(basename -a -s .rs tests/*.rs && for main in tests/*/main.rs; do basename "$(dirname "$main")"; done)
     for name in $known; do grep -x "$name" <<<"$found" || true; done
     grep -vxF "$(tr ' ' '\n' <<<"$known")" <<<"$found" || true
@@ -96,6 +96,7 @@ step 300 'doc tests' cargo test --doc
 
 has mosquitto mosquitto || true
 has faketime faketime || true
+has sqlite3 sqlite3 || true
 for test in $(in_order); do
     case $test in
     mqtt | links | e2e)
@@ -114,6 +115,14 @@ for test in $(in_order); do
         fi
         step $((long ? 3600 : 1200)) 'e2e' \
             cargo test --features phases --test e2e -- --show-output --test-threads=2 "${without[@]}"
+        ;;
+    wire)
+        without=()
+        if [[ ${absent[*]-} == *sqlite3:* ]]; then
+            skip 'the example consumer' 'no sqlite3'
+            without=(--skip consumer)
+        fi
+        step 900 "$test" cargo test --test "$test" -- --show-output "${without[@]}"
         ;;
     *) step 900 "$test" cargo test --test "$test" -- --show-output ;;
     esac

@@ -19,7 +19,8 @@ const NAMED: usize = 20;
 /// # Errors
 /// The store cannot be used, or does not go with this version or configuration.
 pub(super) fn open_store(config: &Config, now: Now) -> Result<(SledStore, Engine), AgentError> {
-    let options = OpenOptions { new_generation: Generation(fastrand::u64(..)), now: now.wall };
+    let new_generation = Generation::new(now.wall, fastrand::u16(..));
+    let options = OpenOptions { new_generation, now: now.wall };
     let Opened { mut store, recovered } = recovery::open(&config.store.path, options)?;
     if let Some(recovered) = recovered {
         error!(?recovered, "the store was damaged");

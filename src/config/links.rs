@@ -7,6 +7,7 @@ use super::values::{self, Duration, Size, Whole};
 use super::{Broker, Link, Upstream, raw};
 use crate::mqtt::{ClientIdentity, Credentials, FileName, Tls, Version};
 use crate::time::Span;
+use crate::wire::fields::Fields;
 
 use std::path::{Path, PathBuf};
 
@@ -87,6 +88,9 @@ pub(super) fn upstream(review: &mut Review<'_>, raw: raw::Upstream, gateway: &st
     Upstream {
         link: link.check(review, &path, Version::V311, client_id, |_| 100, gateway),
         prefix: prefix(review, &path.key("prefix"), raw.prefix, gateway),
+        fields: raw
+            .fields
+            .map_or_else(Fields::default, |told| told.into_iter().flat_map(|it| it.0).collect()),
     }
 }
 

@@ -30,6 +30,7 @@ use crate::engine::settings::{ClockRules, Limits, Policies, Scope};
 use crate::ids::RegionId;
 use crate::mqtt::{Credentials, Tls, Version};
 use crate::time::Span;
+use crate::wire::fields::Fields;
 
 use identity::Doubt;
 use layers::Layers;
@@ -99,6 +100,8 @@ pub struct Upstream {
     pub link: Link,
     /// What all topics begin with, without a slash at its end.
     pub prefix: String,
+    /// What results tell besides what they always do.
+    pub fields: Fields,
 }
 
 /// What is kept on disk.

@@ -2,7 +2,7 @@
 //!
 //! What is missing is completed and what contradicts itself is refused by `check`; here only the shape is read.
 
-use super::values::{Date, Duration, Format, Place, Pointer, Scalars, Size, Version, Whole};
+use super::values::{Date, Duration, Format, Place, Pointer, Scalars, Size, Told, Version, Whole};
 
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
@@ -160,6 +160,7 @@ table! {
         keep_alive: Duration,
         in_flight: Whole<1, 65_535>,
         prefix: String,
+        fields: Vec<Told>,
     }
 }
 

@@ -3,6 +3,7 @@
 use super::explain::suggest;
 use crate::mqtt;
 use crate::time::{DeviceTime, Span};
+use crate::wire::fields::Field;
 use crate::wire::pointer;
 use crate::wire::profile::{Reference, ReferenceError, TimeFormat};
 
@@ -47,7 +48,7 @@ macro_rules! written {
     )*};
 }
 
-written!(Duration, Size, Date, Place, Format, Pointer);
+written!(Duration, Size, Date, Place, Format, Pointer, Told);
 
 /// A duration: `"2m"`, `"1h 30m"`, `"500ms"`, `"30 days"`.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -200,6 +201,45 @@ impl Written for Pointer {
             Ok(()) => Ok(Self(text.to_owned())),
             Err(error) => Err(error.to_string()),
         }
+    }
+}
+
+/// A field that results tell, or all of them.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Told(pub Vec<Field>);
+
+impl Told {
+    /// What is told in any case: identity, what a result is worth without the rest, and the values.
+    const ALWAYS: [&str; 10] = [
+        "schema",
+        "generation",
+        "start",
+        "revision",
+        "samples",
+        "stamped",
+        "partial",
+        "reporting",
+        "devices",
+        "metrics",
+    ];
+}
+
+impl Written for Told {
+    const EXPECTED: &'static str = "a field of results such as \"unit\", or \"all\"";
+
+    fn read(text: &str) -> Result<Self, String> {
+        if text == "all" {
+            return Ok(Self(Field::ALL.to_vec()));
+        }
+        if Self::ALWAYS.contains(&text) {
+            return Err("told in any case; leave it out".to_owned());
+        }
+        let found = Field::ALL.into_iter().find(|field| field.as_str() == text);
+        found.map(|field| Self(vec![field])).ok_or_else(|| {
+            let mut known = Field::ALL.map(Field::as_str).to_vec();
+            known.push("all");
+            format!("no field of results is called `{text}`; {}", suggest(text, &known))
+        })
     }
 }
 

@@ -218,11 +218,14 @@ fn from_log_alone(path: &Path, options: OpenOptions) -> Result<Option<SledStore>
 /// Builds a new store beside the damaged one and puts it in its place.
 fn rebuild(
     path: &Path,
-    options: OpenOptions,
+    mut options: OpenOptions,
     cause: String,
     salvage: Salvage,
 ) -> Result<Opened, StoreError> {
     let rebuilt = rebuilding(path);
+    if let Some(last) = SledStore::last_generation(path) {
+        options.new_generation = options.new_generation.after(last);
+    }
     let mut carrier = Carrier::new(SledStore::open(&rebuilt, options)?);
     // What cannot be opened at all is left behind whole. Each try of sled's mends something first.
     let tries = if salvage == Salvage::Readable { SALVAGE_TRIES } else { 0 };
@@ -404,5 +407,25 @@ mod tests {
         assert_eq!(store.generation(), Generation(2));
         drop(store);
         assert_eq!(open_with(&path, 3).recovered, None, "the new one starts at zero");
+    }
+
+    #[test]
+    fn a_rebuilt_store_is_the_newer_one_although_the_clock_was_set_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("store");
+        drop(open_with(&path, 9));
+        for after in [10, 11] {
+            for _ in 0..UNFINISHED_OPENS {
+                begin_open(&path).unwrap();
+            }
+            let Opened { mut store, .. } = open_with(&path, 2);
+            assert_eq!(store.generation(), Generation(after));
+            let options = OpenOptions { new_generation: Generation(2), now: ArrivalTime(1) };
+            if after == 11 {
+                store.renew(options).unwrap();
+                assert_eq!(store.generation(), Generation(12), "renewed in place");
+                assert_eq!(SledStore::last_generation(&path), Some(Generation(12)));
+            }
+        }
     }
 }

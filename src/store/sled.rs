@@ -24,7 +24,7 @@ const FIRST_SEQ: OutboxSeq = OutboxSeq(1);
 /// mended.
 #[derive(Clone, Copy, Debug)]
 pub struct OpenOptions {
-    /// A number drawn at random.
+    /// The generation of a new life; what follows an older one is made greater than that.
     pub new_generation: Generation,
     /// The wall clock.
     pub now: ArrivalTime,
@@ -81,8 +81,16 @@ impl SledStore {
     /// # Errors
     /// The disk is full or failing. The store must not be used then.
     pub fn renew(&mut self, options: OpenOptions) -> Result<(), StoreError> {
-        (self.generation, self.created) = (options.new_generation, options.now);
-        self.write_meta()
+        (self.generation, self.created) =
+            (options.new_generation.after(self.generation), options.now);
+        self.write_meta()?;
+        self.write_mark().map_err(|error| StoreError::io(self.path(), error))
+    }
+
+    /// The generation that the store in directory `path` had last, as far as the mark beside the database tells.
+    pub(super) fn last_generation(path: &Path) -> Option<Generation> {
+        let mark = std::fs::read_to_string(path.join(MARK)).ok()?;
+        mark.strip_prefix("generation ")?.split(',').next().and_then(Generation::parse)
     }
 
     /// Raises the next sequence number, for entries carried over from a damaged store.
@@ -112,19 +120,19 @@ impl SledStore {
     /// Leaves a mark beside the database that it has contents: sled takes a file of zeros, or one
     /// cut to nothing, for a new database.
     fn mark(&self) -> Result<(), StoreError> {
-        let mark = self.path().join(MARK);
-        let written = mark.try_exists().and_then(|exists| match exists {
+        let written = self.path().join(MARK).try_exists().and_then(|exists| match exists {
             true => Ok(()),
-            false => {
-                let text = format!("generation {}, at {} ms\n", self.generation, self.created.0);
-                File::create(&mark).and_then(|mut file| {
-                    file.write_all(text.as_bytes())?;
-                    file.sync_all()
-                })?;
-                File::open(self.path())?.sync_all()
-            }
+            false => self.write_mark(),
         });
         written.map_err(|error| StoreError::io(self.path(), error))
+    }
+
+    fn write_mark(&self) -> std::io::Result<()> {
+        let text = format!("generation {}, at {} ms\n", self.generation, self.created.0);
+        let mut file = File::create(self.path().join(MARK))?;
+        file.write_all(text.as_bytes())?;
+        file.sync_all()?;
+        File::open(self.path())?.sync_all()
     }
 
     fn write_meta(&mut self) -> Result<(), StoreError> {

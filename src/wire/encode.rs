@@ -2,7 +2,7 @@
 //!
 //! What the topic says is not said again in the body: an hourly result of a meter has 400 bytes for
 //! both. A line of a replay has no topic, so it carries the topic's part as fields. Each output has
-//! one view of each part here.
+//! one view of each part here; those of results are in `result`.
 
 use std::sync::Arc;
 
@@ -10,12 +10,14 @@ use serde::{Serialize, Serializer};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::event::{
-    Alert, AlertKind, Cause, Class, Firing, LateRecord, MetricResult, Output, Refused,
-    RegionResult, WatermarkReport, WindowResult,
+    Alert, AlertKind, Class, LateRecord, Output, Refused, RegionResult, WatermarkReport,
+    WindowResult,
 };
 use crate::ids::{DeviceId, Generation, RegionId, SourceId, WindowId};
 use crate::time::{ClockQuality, EventTime};
+use crate::wire::fields::Fields;
 use crate::wire::record::Record;
+use crate::wire::result::{RegionView, WindowView};
 use crate::wire::topic::escape;
 
 /// Version of the upstream contract.
@@ -44,11 +46,11 @@ pub struct Encoded {
     pub supersedes: Option<u64>,
 }
 
-/// Encodes for the central broker.
-pub fn encode(output: &Output, identity: &Identity) -> Encoded {
+/// Encodes for the central broker; `fields` are what a result tells besides what it always does.
+pub fn encode(output: &Output, identity: &Identity, fields: Fields) -> Encoded {
     let place = Place::of(output);
     let topic = place.topic();
-    let payload = to_json(&Body::of(output, identity)).into_bytes();
+    let payload = to_json(&Body::of(output, identity, fields)).into_bytes();
     Encoded {
         supersedes: supersedes(output, &topic, identity),
         topic,
@@ -57,7 +59,7 @@ pub fn encode(output: &Output, identity: &Identity) -> Encoded {
     }
 }
 
-/// Encodes as one line of a replay, without the line's end: type, cause and place, then the body.
+/// Encodes as one line of a replay, without the line's end: type, cause and place, then the body with all fields.
 /// `line` is the number of the input line that caused it, `None` at the end of the input.
 pub fn encode_line(output: &Output, identity: &Identity, line: Option<u64>) -> String {
     let place = Place::of(output);
@@ -67,7 +69,7 @@ pub fn encode_line(output: &Output, identity: &Identity, line: Option<u64>) -> S
         line,
         gateway,
         place,
-        body: Body::of(output, identity),
+        body: Body::of(output, identity, Fields::ALL),
     })
 }
 
@@ -192,10 +194,10 @@ enum Content<'a> {
 }
 
 impl<'a> Body<'a> {
-    fn of(output: &'a Output, identity: &Identity) -> Self {
+    fn of(output: &'a Output, identity: &Identity, fields: Fields) -> Self {
         let content = match output {
-            Output::Window(result) => Content::Window(WindowView::of(result)),
-            Output::Region(result) => Content::Region(RegionView::of(result)),
+            Output::Window(result) => Content::Window(WindowView::of(result, fields)),
+            Output::Region(result) => Content::Region(RegionView::of(result, fields)),
             Output::Late(record) => Content::Late(LateView::of(record)),
             Output::Refused(refused) => Content::Refused(RefusedView::of(refused)),
             Output::Watermark(WatermarkReport { watermark, clock, .. }) => {
@@ -210,151 +212,12 @@ impl<'a> Body<'a> {
 }
 
 /// `None` is infinity, the end of a replay.
-fn finite_time(time: EventTime) -> Option<i64> {
+pub(super) fn finite_time(time: EventTime) -> Option<i64> {
     (time != EventTime::MAX).then_some(time.0)
 }
 
-#[derive(Serialize)]
-struct FiringView {
-    start: i64,
-    end: i64,
-    revision: u32,
-    cause: Cause,
-    watermark: Option<i64>,
-    samples: u32,
-    #[serde(skip_serializing_if = "is_zero")]
-    stamped: u32,
-    #[serde(skip_serializing_if = "is_false")]
-    partial: bool,
-    clock: ClockQuality,
-}
-
-fn is_zero<N: PartialEq + Default>(count: &N) -> bool {
+pub(super) fn is_zero<N: PartialEq + Default>(count: &N) -> bool {
     *count == N::default()
-}
-
-fn is_false(flag: &bool) -> bool {
-    !flag
-}
-
-impl FiringView {
-    fn of(firing: &Firing) -> Self {
-        Self {
-            start: firing.start.0,
-            end: firing.end.0,
-            revision: firing.revision,
-            cause: firing.cause,
-            watermark: firing.watermark.and_then(finite_time),
-            samples: firing.samples,
-            stamped: firing.stamped,
-            partial: firing.partial,
-            clock: firing.clock,
-        }
-    }
-}
-
-#[derive(Serialize)]
-struct WindowView<'a> {
-    #[serde(flatten)]
-    firing: FiringView,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    expected: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    coverage: Option<f64>,
-    gap: i64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    first_at: Option<i64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    last_at: Option<i64>,
-    #[serde(serialize_with = "metrics")]
-    metrics: &'a [MetricResult],
-}
-
-impl<'a> WindowView<'a> {
-    fn of(result: &'a WindowResult) -> Self {
-        let ends = result.metrics.iter().any(|metric| metric.first.or(metric.last).is_some());
-        Self {
-            firing: FiringView::of(&result.firing),
-            expected: result.expected,
-            coverage: finite(Some((result.coverage * 1e3).round() / 1e3)),
-            gap: result.largest_gap.0,
-            first_at: ends.then_some(result.first.0),
-            last_at: ends.then_some(result.last.0),
-            metrics: &result.metrics,
-        }
-    }
-}
-
-#[derive(Serialize)]
-struct RegionView<'a> {
-    #[serde(flatten)]
-    firing: FiringView,
-    reporting: u32,
-    devices: u32,
-    #[serde(serialize_with = "metrics")]
-    metrics: &'a [MetricResult],
-}
-
-impl<'a> RegionView<'a> {
-    fn of(result: &'a RegionResult) -> Self {
-        let RegionResult { firing, reporting, devices, metrics, .. } = result;
-        let (reporting, devices) = (*reporting, *devices);
-        Self { firing: FiringView::of(firing), reporting, devices, metrics }
-    }
-}
-
-fn metrics<S: Serializer>(metrics: &[MetricResult], serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.collect_map(metrics.iter().map(|metric| (&metric.metric, MetricView::of(metric))))
-}
-
-#[derive(Serialize)]
-struct MetricView<'a> {
-    #[serde(skip_serializing_if = "str::is_empty")]
-    unit: &'a str,
-    count: u32,
-    #[serde(flatten)]
-    aggregates: Aggregates,
-}
-
-/// Only what was asked for and is a number: JSON has no NaN.
-#[derive(Serialize)]
-struct Aggregates {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    sum: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    mean: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    min: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    max: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    first: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    last: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    deviation: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    sum_of_means: Option<f64>,
-}
-
-impl<'a> MetricView<'a> {
-    fn of(metric: &'a MetricResult) -> Self {
-        let aggregates = Aggregates {
-            sum: finite(metric.sum),
-            mean: finite(metric.mean),
-            min: finite(metric.min),
-            max: finite(metric.max),
-            first: finite(metric.first),
-            last: finite(metric.last),
-            deviation: finite(metric.deviation),
-            sum_of_means: finite(metric.sum_of_means),
-        };
-        Self { unit: &metric.unit, count: metric.count, aggregates }
-    }
-}
-
-fn finite(value: Option<f64>) -> Option<f64> {
-    value.filter(|value| value.is_finite())
 }
 
 #[derive(Serialize)]
@@ -432,8 +295,9 @@ fn hex(bytes: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::event::Reason;
+    use crate::event::{Cause, Firing, MetricResult, Reason};
     use crate::time::{ArrivalTime, Span};
+    use crate::wire::fields::Field;
     use proptest::prelude::*;
     use serde_json::{Value, json};
 
@@ -539,33 +403,44 @@ mod tests {
     }
 
     fn body(output: &Output) -> Value {
-        let encoded = encode(output, &identity());
+        let encoded = encode(output, &identity(), Fields::ALL);
         let body: Value = serde_json::from_slice(&encoded.payload).unwrap();
         assert_eq!((&body["schema"], &body["generation"]), (&json!(1), &json!("9f3c0a1b2c3d4e5f")));
         body
     }
 
     fn topic(output: &Output) -> String {
-        encode(output, &identity()).topic
+        encode(output, &identity(), Fields::ALL).topic
     }
 
     #[test]
-    fn an_hourly_result_of_a_meter_fits_into_400_bytes_on_the_wire() {
-        let encoded = encode(&Output::Window(window()), &identity());
-        let text = String::from_utf8(encoded.payload).unwrap();
-        assert_eq!(
-            text,
-            "{\"schema\":1,\"generation\":\"9f3c0a1b2c3d4e5f\",\"start\":1749945600000,\
-             \"end\":1749949200000,\"revision\":0,\"cause\":\"heartbeat\",\
-             \"watermark\":1749949205916,\
-             \"samples\":360,\"clock\":\"synchronised\",\"expected\":360,\
-             \"coverage\":1.0,\"gap\":0,\
-             \"metrics\":{\"power\":{\"unit\":\"W\",\"count\":360,\"sum\":729271.2500000001,\
-             \"mean\":2025.7534722222224,\"min\":1980.125,\"max\":2101.5}}}"
-        );
-        let header = 2 + 1 + 2 + 2; // type and length, length of the topic, packet identifier
-        let wire = header + "tidegate/gw-0017/".len() + encoded.topic.len() + text.len();
-        assert!(wire <= 400, "{wire} bytes");
+    fn a_result_tells_what_is_asked_for() {
+        let ends = MetricResult { first: Some(1.0), ..metric() };
+        let fewer = MetricResult { metric: "flow".into(), count: 7, ..metric() };
+        let window = Output::Window(WindowResult { metrics: vec![ends, fewer], ..window() });
+        let told = |fields| {
+            let payload = encode(&window, &identity(), fields).payload;
+            serde_json::from_slice::<Value>(&payload).unwrap()
+        };
+        let none = told([].into_iter().collect());
+        for field in Field::ALL {
+            let one = told([field].into_iter().collect());
+            let of_metric = matches!(field, Field::Unit | Field::Count);
+            let place = if of_metric { "/metrics/power/" } else { "/" }.to_owned() + field.as_str();
+            let all = told(Fields::ALL).pointer(&place).cloned();
+            assert!(all.is_some(), "{field:?}");
+            assert_eq!(
+                (none.pointer(&place), one.pointer(&place)),
+                (None, all.as_ref()),
+                "{field:?}"
+            );
+        }
+        let always = json!({
+            "schema": 1, "generation": "9f3c0a1b2c3d4e5f", "start": 1_749_945_600_000_i64, "revision": 0,
+            "samples": 360, "metrics": none["metrics"],
+        });
+        assert_eq!(none, always);
+        assert_eq!(none["metrics"]["flow"]["count"], 7, "not as many as the samples");
     }
 
     #[test]
@@ -632,7 +507,7 @@ mod tests {
 
     #[test]
     fn a_late_record_is_forwarded_whole() {
-        let encoded = encode(&Output::Late(late()), &identity());
+        let encoded = encode(&Output::Late(late()), &identity(), Fields::ALL);
         let text = String::from_utf8(encoded.payload).unwrap();
         assert_eq!(
             text,
@@ -674,19 +549,23 @@ mod tests {
 
     #[test]
     fn watermarks_and_alerts_are_short() {
-        let watermark = encode(&watermark(None), &identity()).payload;
+        let watermark = encode(&watermark(None), &identity(), Fields::ALL).payload;
         let expected = "{\"schema\":1,\"generation\":\"9f3c0a1b2c3d4e5f\",\
                         \"watermark\":1749949205916,\"clock\":\"holdover\"}";
         assert_eq!(String::from_utf8(watermark).unwrap(), expected);
         let expected =
             r#"{"schema":1,"generation":"9f3c0a1b2c3d4e5f","kind":"held-out","watermark":5}"#;
-        assert_eq!(String::from_utf8(encode(&alert(), &identity()).payload).unwrap(), expected);
+        assert_eq!(
+            String::from_utf8(encode(&alert(), &identity(), Fields::ALL).payload).unwrap(),
+            expected
+        );
     }
 
     #[test]
     fn a_revision_supersedes_the_one_before_and_nothing_else() {
-        let key =
-            |result: WindowResult| encode(&Output::Window(result), &identity()).supersedes.unwrap();
+        let key = |result: WindowResult| {
+            encode(&Output::Window(result), &identity(), Fields::ALL).supersedes.unwrap()
+        };
         let first = key(window());
         let revised = Firing { revision: 3, cause: Cause::Element, samples: 361, ..firing() };
         assert_eq!(first, key(WindowResult { firing: revised, ..window() }));
@@ -697,16 +576,21 @@ mod tests {
             key(WindowResult { firing: day, ..window() }),
             key(WindowResult { device: "m-0004".into(), ..window() }),
             key(WindowResult { region: "south".into(), ..window() }),
-            encode(&Output::Region(region()), &identity()).supersedes.unwrap(),
+            encode(&Output::Region(region()), &identity(), Fields::ALL).supersedes.unwrap(),
             encode(
                 &Output::Window(window()),
                 &Identity { generation: Generation(1), ..identity() },
+                Fields::ALL,
             )
             .supersedes
             .unwrap(),
-            encode(&Output::Window(window()), &Identity { gateway: "b".into(), ..identity() })
-                .supersedes
-                .unwrap(),
+            encode(
+                &Output::Window(window()),
+                &Identity { gateway: "b".into(), ..identity() },
+                Fields::ALL,
+            )
+            .supersedes
+            .unwrap(),
         ];
         others.push(first);
         others.sort_unstable();
@@ -716,7 +600,7 @@ mod tests {
 
     #[test]
     fn only_the_last_watermark_of_a_region_and_alert_of_a_device_matter() {
-        let key = |output: &Output| encode(output, &identity()).supersedes;
+        let key = |output: &Output| encode(output, &identity(), Fields::ALL).supersedes;
         assert_eq!(key(&watermark(Some("a"))), key(&watermark(Some("a"))));
         assert_ne!(key(&watermark(Some("a"))), key(&watermark(None)));
         assert!(key(&watermark(None)).is_some());
@@ -729,14 +613,14 @@ mod tests {
     #[test]
     fn keys_of_what_supersedes_what_stay_the_same_over_versions() {
         // The outbox keeps them on disk.
-        let key = |output| encode(&output, &identity()).supersedes;
+        let key = |output| encode(&output, &identity(), Fields::ALL).supersedes;
         assert_eq!(key(Output::Window(window())), Some(1_993_129_059_857_949_692));
         assert_eq!(key(watermark(Some("north"))), Some(2_815_046_449_065_670_283));
     }
 
     #[test]
     fn the_least_valuable_goes_first() {
-        let class = |output| encode(&output, &identity()).class;
+        let class = |output| encode(&output, &identity(), Fields::ALL).class;
         let ranked = [
             class(watermark(None)),
             class(Output::Refused(refused(Reason::Oversize))),
@@ -777,7 +661,7 @@ mod tests {
         ];
         let identity = Identity { gateway: "gw".into(), ..identity() };
         for (output, place) in outputs.iter().zip(places) {
-            let body = String::from_utf8(encode(output, &identity).payload).unwrap();
+            let body = String::from_utf8(encode(output, &identity, Fields::ALL).payload).unwrap();
             let line = format!(r#"{{"type":"{place}{}"#, &body[1..]);
             assert_eq!(encode_line(output, &identity, Some(7)), line);
         }
@@ -798,7 +682,8 @@ mod tests {
             alert(),
         ];
         for output in &plain {
-            let text = String::from_utf8(encode(output, &identity()).payload).unwrap();
+            let payload = encode(output, &identity(), Fields::default()).payload;
+            let text = String::from_utf8(payload).unwrap();
             assert!(CONTRACT.contains(&format!("```json\n{text}\n```")), "{text}");
         }
         let firing = Firing { stamped: 1, partial: true, ..firing() };
@@ -842,7 +727,7 @@ mod tests {
                 let fields: Vec<String> = keys(&line);
                 let once: std::collections::BTreeSet<&String> = fields.iter().collect();
                 prop_assert_eq!(once.len(), fields.len());
-                let topic = encode(&output, &identity()).topic;
+                let topic = encode(&output, &identity(), Fields::ALL).topic;
                 prop_assert!(!line.contains('\n') && !topic.contains(['+', '#', '\0']));
             }
         }

@@ -2,10 +2,12 @@
 
 pub mod decode;
 pub mod encode;
+pub mod fields;
 pub mod pointer;
 pub mod profile;
 mod record;
 pub mod reference;
+mod result;
 mod scalar;
 pub mod scan;
 pub mod timestamp;

@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 use rumqttc::{Client, Event, MqttOptions, Packet, QoS};
 use serde_json::Value;
 
+use crate::contract::CONTRACT;
+
 /// What has arrived.
 #[derive(Debug, Default)]
 pub struct Arrived {
@@ -21,7 +23,7 @@ pub struct Arrived {
     pub messages: u64,
     /// Results that came again with the same content.
     pub repeated: u64,
-    /// Identities that came with two contents.
+    /// Identities that came with two contents, and messages that are not what their schema says.
     pub contradictions: Vec<String>,
     subscriptions: u32,
     changes: u64,
@@ -127,6 +129,7 @@ impl Arrived {
         }
         let body: Value = serde_json::from_slice(payload).expect("JSON");
         self.messages += 1;
+        self.contradictions.extend(CONTRACT.check(topic, &body).err());
         let topic = topic.to_owned();
         let number = |name: &str| body[name].as_i64().expect("a number");
         match topic.split('/').next() {

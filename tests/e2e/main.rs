@@ -11,11 +11,15 @@
 mod agent;
 mod bad_input;
 mod central;
+#[path = "../support/contract.rs"]
+mod contract;
+mod every_kind;
 mod fleet;
 mod kills;
 mod leaving;
 mod losses;
 mod outages;
+mod readme;
 mod reference;
 mod setup;
 mod starts;

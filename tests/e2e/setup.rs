@@ -33,6 +33,8 @@ pub struct Options {
     pub upstream: &'static str,
     /// Further lines for the source of meters.
     pub meters: &'static str,
+    /// Further tables.
+    pub tables: &'static str,
     /// Further lines for the devices' mosquitto.
     pub mosquitto: &'static str,
 }
@@ -45,6 +47,7 @@ impl Default for Options {
             broker: "",
             upstream: "",
             meters: "",
+            tables: "",
             mosquitto: "",
         }
     }
@@ -95,7 +98,8 @@ impl Setup {
 
     /// Writes the configuration, with the central broker at this port.
     pub fn configure(&self, options: &Options, central_port: u16) {
-        let Options { allowed_lateness, idle_timeout, broker, upstream, meters, .. } = options;
+        let Options { allowed_lateness, idle_timeout, broker, upstream, meters, tables, .. } =
+            options;
         let broker = broker.replace("{dir}", &self.dir.path().display().to_string());
         let (devices, store) = (self.devices.port(), self.dir.path().join("store"));
         let text = format!(
@@ -113,6 +117,7 @@ in-flight = 200
 host = "127.0.0.1"
 port = {central_port}
 {upstream}
+fields = ["all"]
 
 [store]
 path = "{store}"
@@ -152,6 +157,8 @@ time = {{ from = "/ts", as = "epoch_ms" }}
 heartbeat = {{ from = "root:/beat", equals = true }}
 rollups = ["day"]
 metric = [{{ name = "power", from = "/power", unit = "W", aggregates = {AGGREGATES} }}]
+
+{tables}
 "#,
             store = store.display(),
             socket = self.dir.path().join("status.sock").display(),
