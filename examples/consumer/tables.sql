@@ -1,5 +1,5 @@
 -- What a centre keeps of what gateways publish: the best result of each window, and all late records. For SQLite from
--- 3.33; what differs in PostgreSQL is in docs/wire.md. Times are milliseconds since the epoch.
+-- 3.31; what differs in PostgreSQL is in docs/wire.md. Times are milliseconds since the epoch.
 
 CREATE TABLE IF NOT EXISTS device_result (
     gateway     TEXT NOT NULL,
