@@ -71,6 +71,15 @@ fn whole() -> BTreeMap<&'static str, Value> {
                 "schema": 1, "generation": GENERATION, "kind": "back-in", "watermark": 7,
             }),
         ),
+        (
+            "status",
+            json!({
+                "schema": 1, "generation": GENERATION, "version": "0.1.0", "status": "online", "at": 9, "since": 7,
+                "health": "degraded", "reasons": [{ "level": "degraded", "code": "lag", "text": "late" }],
+                "clock": "suspect", "watermark": 7, "lag": 2, "devices": 3, "active": 2, "outbox": 1,
+                "outbox_bytes": 400, "received": 5, "late": 0, "quarantined": 0, "malformed": 0, "unmatched": 0,
+            }),
+        ),
     ])
 }
 
@@ -124,7 +133,14 @@ fn allowed(kind: &str, field: &str, value: &Value) -> bool {
         "record" => true,
         "source" | "topic" | "region" | "device" | "window" => value.is_string(),
         "watermark" | "arrival" => value.is_null() || *value == -1,
-        "start" | "end" | "time" | "first_at" | "last_at" | "device_time" => *value == -1,
+        "start" | "end" | "time" | "first_at" | "last_at" | "device_time" | "at" | "since" => {
+            *value == -1
+        }
+        "version" => value.is_string(),
+        "reasons" => *value == json!([]),
+        "lag" => value.is_null() || *value == -1,
+        "status" | "health" | "active" | "outbox" | "outbox_bytes" | "received" | "late"
+        | "quarantined" | "malformed" | "unmatched" => false,
         "partial" => *value == true,
         "metrics" => *value == json!({}),
         "unit" => value.is_string(),
@@ -172,9 +188,11 @@ fn a_message_without_what_is_needed_is_refused_and_one_with_more_passes() {
         for field in keys(&message) {
             let mut without = message.clone();
             without.as_object_mut().expect("an object").remove(field);
-            // Region and device come together, and one of the two forms of a record is there.
+            // Region and device come together, one of the two forms of a record is there, and so is all of a gateway
+            // that is online.
             let needed = needed.contains(&field.as_str())
                 || field.starts_with("record")
+                || kind == "status"
                 || (kind == "quarantine" && ["region", "device"].contains(&field.as_str()));
             assert_eq!(
                 CONTRACT.check_kind(kind, &without).is_err(),
@@ -202,6 +220,9 @@ fn what_does_not_go_together_is_refused() {
     cut.as_object_mut().expect("an object").remove("record_base64");
     cut["record"] = json!(1);
     assert!(CONTRACT.check_kind("quarantine", &cut).is_err(), "a cut record as JSON");
+    let mut gone = whole["status"].clone();
+    gone["status"] = json!("offline");
+    assert!(CONTRACT.check_kind("status", &gone).is_err(), "offline without a reason");
     let mut coverage = whole["window"].clone();
     coverage["coverage"] = json!(1.001);
     assert!(CONTRACT.check_kind("window", &coverage).is_err(), "more than all slots");
