@@ -32,7 +32,7 @@ use crate::ingress::{AckToken, Ingress, IngressEvent, Received};
 use crate::phase::{Phase, reach};
 use crate::status::LinkState;
 use crate::status::socket::{Request, Server};
-use crate::store::{Entry, Outbox, SledStore, Store, StoreError};
+use crate::store::{Entry, Outbox, SledStore, Store, StoreError, Subscriptions};
 use crate::time::{ArrivalTime, ClockQuality, Now};
 use crate::wire::encode::{Identity, encode};
 
@@ -124,6 +124,7 @@ struct Session<'a> {
     outbox: Outbox,
     identity: Identity,
     effects: Effects,
+    subscriptions: Subscriptions,
     ingress: Ingress,
     egress: Egress,
     /// Messages handled and not committed.
@@ -161,7 +162,9 @@ impl<'a> Session<'a> {
             store = %config.store.path.display(), generation = %store.generation(),
             devices = engine.device_count(), outbox = outbox.len(), "store open"
         );
-        let ingress = ingress_config(config, engine.settings());
+        let mut ingress = ingress_config(config, engine.settings());
+        let subscriptions = Subscriptions::open(&config.store.path, &ingress.filters);
+        ingress.dropped_filters = subscriptions.dropped();
         let egress = egress_config(config, &identity.generation.to_string());
         info!(devices = %ingress.broker, central = %egress.broker, "connecting");
         let addresses = [ingress.broker.to_string(), egress.broker.to_string()];
@@ -178,6 +181,7 @@ impl<'a> Session<'a> {
             outbox,
             identity,
             effects: Effects::default(),
+            subscriptions,
             ingress: Ingress::start(ingress, move || clock_of_arrivals.now()),
             egress: Egress::start(egress),
             uncommitted: Vec::new(),
@@ -271,6 +275,7 @@ impl<'a> Session<'a> {
             IngressEvent::CaughtUp => {
                 info!("caught up with what the broker had queued");
                 self.caught_up = true;
+                self.subscriptions.settle();
                 enter(&mut self.observed.broker, LinkState::Connected, now);
                 self.telling.soon(Instant::now());
                 self.handle(Input::Ingress(input::Ingress::CaughtUp), now);

@@ -63,6 +63,7 @@ pub mod memory;
 pub mod outbox;
 pub mod recovery;
 pub mod sled;
+pub mod subscriptions;
 mod trees;
 
 pub use self::entry::{Entry, Summary};
@@ -71,6 +72,7 @@ pub use self::memory::{Fault, MemoryDisk, MemoryStore};
 pub use self::outbox::{Appended, Changes, Outbox};
 pub use self::recovery::{Kept, Opened, Recovered};
 pub use self::sled::{OpenOptions, SledStore};
+pub use self::subscriptions::Subscriptions;
 
 use crate::engine::checkpoint::Checkpoint;
 use crate::ids::{Generation, OutboxSeq};

@@ -63,3 +63,26 @@ fn a_wrong_password_is_told_once_with_its_remedy_and_mended_at_the_broker() {
     assert_eq!(agent.count(&["right-one"]), 0, "a password is never told");
     agent.stop();
 }
+
+#[test]
+fn a_filter_that_has_left_the_configuration_is_given_up() {
+    let setup = Setup::new();
+    let mut agent = setup.agent();
+    agent.hears("caught up");
+    agent.stop();
+    let config = std::fs::read_to_string(setup.config()).expect("written by us");
+    let (meters, _arrays) = config.rsplit_once("[[source]]").expect("two sources");
+    std::fs::write(setup.config(), meters).expect("the directory is ours");
+
+    let mut agent = setup.agent();
+    agent.hears("caught up");
+    let hour = fleet::now().div_euclid(HOUR) * HOUR - 2 * HOUR;
+    let array =
+        fleet::Message { topic: "arrays/north/a1".into(), payload: "{\"samples\":[]}".into() };
+    let messages = [sample("north", "m1", hour, 1.5), heartbeat("north", "m1", hour + HOUR)];
+    setup.publish(&[array]);
+    setup.publish(&messages);
+    setup.arrives(&reference::expect(&rules(fleet::Times::around_midnight()), &messages));
+    let left = agent.stop();
+    assert_eq!((left.books().of("received"), left.books().of("unmatched")), (2, 0));
+}
