@@ -187,6 +187,11 @@ fn run(cli: &Cli) -> Result<ExitCode, Failure> {
         Command::Record { file, count, filters } => run_record(&config()?, file, *count, filters),
         Command::Status { json, socket } => Ok(status::run(&cli.files(), socket.as_deref(), *json)),
         #[cfg(feature = "demo")]
+        Command::Demo(_) if !cli.config.is_empty() => Err(Failure::new(
+            exit::USAGE,
+            "demo has a configuration of its own (--show-config); leave -c out",
+        )),
+        #[cfg(feature = "demo")]
         Command::Demo(wanted) => run_demo(wanted),
     }
 }

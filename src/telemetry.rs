@@ -14,8 +14,9 @@ use tracing_subscriber::util::SubscriberInitExt;
 /// The environment variable with the filter.
 pub const FILTER_VARIABLE: &str = "TIDEGATE_LOG";
 
-/// What is logged by default: warnings of everything, and this program's own few lines of information.
-pub const DEFAULT_FILTER: &str = "warn,tidegate=info";
+/// What is logged by default: warnings of everything, and this program's own few lines of information. What the MQTT
+/// library warns of is an ordinary answer (`ingress`'s fence has one with each commit), or told by us with its remedy.
+pub const DEFAULT_FILTER: &str = "warn,rumqttc=error,tidegate=info";
 
 /// Where log lines would only disturb what is shown.
 pub const QUIET_FILTER: &str = "tidegate=error";

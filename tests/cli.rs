@@ -301,11 +301,16 @@ fn replay_of_a_file_that_is_not_there_or_of_an_unknown_source_says_what_is_there
 #[cfg(feature = "demo")]
 #[test]
 fn the_demo_shows_its_configuration_and_heeds_no_other() {
-    let place = Place::new("no configuration");
-    let ended = place.run(&["demo", "--show-config"]);
+    let run = |arguments: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+        command.arg("demo").args(arguments);
+        end(command)
+    };
+    let ended = run(&["--show-config"]);
     fails(&ended, 0, &[]);
     assert!(Config::from_toml(&ended.output).is_ok(), "{}", ended.output);
-    fails(&place.run(&["demo", "--seconds", "9"]), 2, &["10..=3600"]);
+    fails(&run(&["--seconds", "9"]), USAGE, &["10..=3600"]);
+    fails(&run(&["-c", "my.toml"]), USAGE, &["--show-config"]);
 }
 
 #[test]

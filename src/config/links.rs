@@ -9,6 +9,7 @@ use crate::mqtt::{ClientIdentity, Credentials, FileName, Tls, Version};
 use crate::time::Span;
 use crate::wire::fields::Fields;
 
+use std::net::Ipv6Addr;
 use std::path::{Path, PathBuf};
 
 /// What the gateway is called: as written, or after this machine.
@@ -196,6 +197,8 @@ fn host(review: &mut Review<'_>, table: &KeyPath, given: Option<String>) -> Stri
         let message = "expected a host name or an address, without scheme and login: \
                        \"mqtt.example.org\"; a login is `user` and `password-file`";
         review.refuse(&table.key("host"), message);
+    } else if host.contains(':') && host.trim_matches(['[', ']']).parse::<Ipv6Addr>().is_err() {
+        review.refuse(&table.key("host"), "the port is a key of its own: port = 1883");
     }
     host
 }

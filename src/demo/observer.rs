@@ -56,7 +56,8 @@ struct Message<'a> {
 
 #[derive(Deserialize)]
 struct Metric {
-    count: u64,
+    /// Left out where it is that of the samples.
+    count: Option<u64>,
     sum: f64,
 }
 
@@ -176,7 +177,7 @@ fn read<'a, T: Deserialize<'a>>(payload: &'a [u8]) -> Result<T, String> {
 fn result(payload: &[u8]) -> Result<(i64, Hour), String> {
     let result: Message<'_> = read(payload)?;
     let power = result.metrics.get("power").ok_or("without power")?;
-    if power.count != result.samples {
+    if power.count.is_some_and(|count| count != result.samples) {
         return Err("readings without power".into());
     }
     // Sums of whole watts, far below 2⁵³.
@@ -216,7 +217,7 @@ mod tests {
 
     fn window(revision: u32, samples: u64, sum: &str) -> String {
         format!(
-            r#"{{"start":0,"revision":{revision},"samples":{samples},"metrics":{{"power":{{"count":{samples},"sum":{sum}}}}}}}"#
+            r#"{{"start":0,"revision":{revision},"samples":{samples},"metrics":{{"power":{{"sum":{sum}}}}}}}"#
         )
     }
 
@@ -245,9 +246,10 @@ mod tests {
         let seen = observed(&[
             ("window/hour/north/m", "{"),
             ("window/hour/north/m", &window(0, 1, "1.5")),
+            ("window/hour/north/m", &window(0, 2, "5").replace("{\"sum", "{\"count\":1,\"sum")),
             ("quarantine/syntax/meters", "{}"),
             ("presence/north/m", "{}"),
         ]);
-        assert_eq!(seen.wrong.len(), 4, "{:?}", seen.wrong);
+        assert_eq!(seen.wrong.len(), 5, "{:?}", seen.wrong);
     }
 }

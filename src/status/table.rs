@@ -114,7 +114,10 @@ impl Table {
     }
 
     fn regions(&mut self, status: &Status) {
-        self.row("watermark", &status.watermark.map_or_else(|| "none yet".to_owned(), moment));
+        self.row(
+            "watermark",
+            &status.watermark.map_or_else(|| "none published yet".to_owned(), moment),
+        );
         let names: Vec<String> =
             status.regions.iter().map(|region| plain(&region.region)).collect();
         let width = names.iter().map(|name| name.chars().count()).max().unwrap_or_default();
