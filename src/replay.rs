@@ -126,6 +126,8 @@ pub struct Outcome {
 
 /// Bytes of the input that go into the generation.
 const GENERATION_BYTES: u64 = 64 * 1024;
+/// Times of the contract are at most so many milliseconds from 1970: 100 million days.
+const FARTHEST: u64 = 8_640_000_000_000_000;
 
 /// Replays `input` and writes what the engine says as JSON lines. `progress` is told the bytes read so far, now and
 /// then.
@@ -152,7 +154,8 @@ pub fn replay(
             return replay.end();
         }
         bytes += read as u64;
-        replay.line(line.trim_ascii_end())?;
+        let content = line.strip_suffix(b"\n").unwrap_or(&line);
+        replay.line(content.strip_suffix(b"\r").unwrap_or(content))?;
         if replay.lines.is_multiple_of(4096) {
             progress(bytes);
         }
@@ -212,7 +215,7 @@ impl<W: Write> Replay<W> {
         if let Some(source) = self.source {
             let topic = Topic::Source(source);
             self.publish(Publish { topic, payload: line, retain: false, dup: false });
-        } else if !line.is_empty() {
+        } else if !line.trim_ascii().is_empty() {
             self.recorded(line);
         }
         self.write(Some(self.lines))
@@ -238,6 +241,9 @@ impl<W: Write> Replay<W> {
             Err(error) => return self.bad_line(format!("payload_b64: {error}")),
         };
         let text = message.payload.as_deref().unwrap_or_default();
+        if message.arrival.is_some_and(|arrival| arrival.unsigned_abs() > FARTHEST) {
+            return self.bad_line("arrival: not within 100 million days of 1970".to_owned());
+        }
         if let Some(arrival) = message.arrival {
             self.advance_to(ArrivalTime(arrival));
         }

@@ -291,6 +291,18 @@ fn replay_passes_over_lines_that_are_no_messages_and_says_so() {
 }
 
 #[test]
+fn replay_takes_what_json_takes_and_times_that_the_contract_knows() {
+    let place = Place::new(GOOD);
+    let far = recorded("telemetry", r#"{"ts":1749988800000,"power":1}"#, i64::MAX);
+    let file = place.write("far", &far);
+    fails(&place.run(&["replay", &file]), DATA_ERROR, &["line 1", "arrival", "1970"]);
+    // A form feed is no blank of JSON.
+    let file = place.write("payloads", "{\"ts\":1749988800000,\"power\":1}\x0c\r\n");
+    let ended = place.run(&["replay", &file, "--source", "meters"]);
+    fails(&ended, 0, &["malformed        1"]);
+}
+
+#[test]
 fn replay_of_a_file_that_is_not_there_or_of_an_unknown_source_says_what_is_there() {
     let place = Place::new(GOOD);
     fails(&place.run(&["replay", "nowhere.jsonl"]), NO_INPUT, &["nowhere.jsonl"]);

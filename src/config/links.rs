@@ -8,6 +8,7 @@ use super::{Broker, Link, Upstream, raw};
 use crate::mqtt::{ClientIdentity, Credentials, FileName, Tls, Version};
 use crate::time::Span;
 use crate::wire::fields::Fields;
+use crate::wire::topic::is_sendable;
 
 use std::net::Ipv6Addr;
 use std::path::{Path, PathBuf};
@@ -18,9 +19,9 @@ pub(super) fn identity(review: &mut Review<'_>, raw: raw::Gateway) -> Identity {
     let identity = raw.id.map_or_else(Identity::of_this_machine, Identity::given);
     if identity.id.is_empty() {
         review.refuse(&path, "no id, and this host has no name; set it: id = \"gw-017\"");
-    } else if identity
-        .id
-        .contains(|c: char| "/+#".contains(c) || c.is_whitespace() || c.is_control())
+    } else if identity.id.contains(|c: char| "/+#".contains(c) || c.is_whitespace())
+        || !is_sendable(&identity.id)
+    // empty is told above
     {
         review.refuse(
             &path,
@@ -210,7 +211,9 @@ fn client_id(
     default: &str,
     gateway: &str,
 ) -> String {
-    let id = given.unwrap_or_else(|| default.to_owned()).replace("{gateway}", gateway);
+    let template = given.unwrap_or_else(|| default.to_owned());
+    sendable(review, &table.key("client-id"), &template);
+    let id = template.replace("{gateway}", gateway);
     if id.is_empty() {
         let message = format!("empty; a persistent session needs an id: \"{default}\"");
         review.refuse(&table.key("client-id"), message);
@@ -229,6 +232,7 @@ fn credentials(
         review.refuse(&path, "a password without a user; set `user` too");
     }
     let password_file = password_file.map(|name| file_name(review, &path, &name));
+    sendable(review, &table.key("user"), user.as_deref().unwrap_or_default());
     user.map(|user| Credentials { user, password_file })
 }
 
@@ -249,8 +253,20 @@ fn prefix(review: &mut Review<'_>, path: &KeyPath, given: Option<String>, gatewa
         review.refuse(path, message);
     } else if prefix.split('/').any(str::is_empty) {
         review.refuse(path, "an empty level; write it without `/` at either end and without `//`");
+    } else if prefix.starts_with('$') {
+        // mosquitto acknowledges what is published below $SYS, and throws it away.
+        review.refuse(path, "topics that begin with `$` are the broker's own (MQTT 5, 4.7.2)");
     }
+    sendable(review, path, &prefix);
     prefix.replace("{gateway}", gateway)
+}
+
+/// Refuses what would make a broker close the connection.
+fn sendable(review: &mut Review<'_>, path: &KeyPath, text: &str) {
+    if !text.is_empty() && !is_sendable(text) {
+        let message = "a broker refuses control characters, Unicode's non-characters and more than 65,535 bytes";
+        review.refuse(path, message);
+    }
 }
 
 /// Two clients with one id on one broker would disconnect each other for ever.

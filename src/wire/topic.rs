@@ -36,8 +36,8 @@ enum Level {
 /// What is wrong with a topic template.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TemplateError {
-    /// Empty, too long, or with a NUL.
-    #[error("`{0}` is not a topic: it must have 1 to 65535 bytes and no NUL")]
+    /// Empty, too long, or with characters that brokers refuse.
+    #[error("`{0}` is not a topic: it must have 1 to 65535 bytes and no control characters")]
     Topic(String),
     /// `+` or `#` in a level.
     #[error(
@@ -255,8 +255,9 @@ fn last_level(topic: &str) -> (&str, Option<&str>) {
     }
 }
 
-fn is_sendable(text: &str) -> bool {
-    (1..=MAX_TOPIC).contains(&text.len()) && !text.contains('\0')
+/// Whether a broker takes this text, as a topic or a name: MQTT 5, 1.5.4, lets it close the connection on others.
+pub fn is_sendable(text: &str) -> bool {
+    (1..=MAX_TOPIC).contains(&text.len()) && !text.contains(is_refused)
 }
 
 /// A valid MQTT topic filter.
@@ -266,8 +267,8 @@ pub struct Filter<'a>(&'a str);
 /// What is wrong with an MQTT filter.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FilterError {
-    /// Empty, too long, or with a NUL.
-    #[error("`{0}` is not a filter: it must have 1 to 65535 bytes and no NUL")]
+    /// Empty, too long, or with characters that brokers refuse.
+    #[error("`{0}` is not a filter: it must have 1 to 65535 bytes and no control characters")]
     Text(String),
     /// `+` beside other characters.
     #[error("`{0}` is not a filter: `+` must be a whole level, as in `meters/+/data`")]
@@ -388,11 +389,12 @@ pub fn unescape(level: &str) -> Option<Cow<'_, str>> {
 }
 
 fn is_escaped(character: char) -> bool {
+    matches!(character, '/' | '+' | '#' | '%') || is_refused(character)
+}
+
+fn is_refused(character: char) -> bool {
     let code = u32::from(character);
-    matches!(character, '/' | '+' | '#' | '%')
-        || character.is_control()
-        || (0xfdd0..=0xfdef).contains(&code)
-        || code & 0xfffe == 0xfffe
+    character.is_control() || (0xfdd0..=0xfdef).contains(&code) || code & 0xfffe == 0xfffe
 }
 
 fn push_escaped(escaped: &mut String, character: char) {
