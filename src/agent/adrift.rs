@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
-use tracing::{debug, warn};
+use tracing::warn;
 
 use super::leaving::say_farewell;
 use super::links::egress_config;
@@ -14,7 +14,7 @@ use crate::clock::Clock;
 use crate::config::Config;
 use crate::egress::{Egress, EgressEvent};
 use crate::status::socket::Server;
-use crate::status::{LinkState, Status, health, message};
+use crate::status::{LinkState, Status, health};
 use crate::store::StoreError;
 use crate::time::ArrivalTime;
 
@@ -114,14 +114,10 @@ impl<'a> Adrift<'a> {
     }
 
     fn look(&mut self) {
-        let looked = Instant::now();
-        self.telling.later(looked);
-        let payload = message::online(self.judged());
-        if self.egress.is_up()
-            && self.telling.is_due(&self.status.health, looked)
-            && let Err(error) = self.egress.tell(message::TOPIC, payload)
-        {
-            debug!(%error, "the centre is not told how we are");
+        let now = Instant::now();
+        if self.telling.looks(&self.egress, now) {
+            self.judged();
+            self.telling.tell(&mut self.egress, &self.status, now);
         }
     }
 }

@@ -7,7 +7,8 @@ use tokio::time::Instant;
 use tracing::debug;
 
 use super::Session;
-use crate::status::{Health, Level, message};
+use crate::egress::Egress;
+use crate::status::{Health, Level, Status, message};
 
 /// How often we look at ourselves, and the shortest pause between two messages.
 const LOOK: Duration = Duration::from_secs(10);
@@ -45,8 +46,23 @@ impl Telling {
         self.look_at = now + LOOK;
     }
 
-    /// We look at ourselves. Whether this is to be told; then it counts as told.
-    pub(super) fn is_due(&mut self, health: &Health, now: Instant) -> bool {
+    /// It is time to look at ourselves. Whether the centre can be told: it is there, and has taken what it was told last.
+    pub(super) fn looks(&mut self, egress: &Egress, now: Instant) -> bool {
+        self.later(now);
+        egress.is_up() && !egress.is_telling()
+    }
+
+    /// Tells the centre how we are, when that is due.
+    pub(super) fn tell(&mut self, egress: &mut Egress, status: &Status, now: Instant) {
+        if self.is_due(&status.health, now)
+            && let Err(error) = egress.tell(message::TOPIC, message::online(status))
+        {
+            debug!(%error, "the centre is not told how we are");
+        }
+    }
+
+    /// Whether this is to be told; then it counts as told.
+    fn is_due(&mut self, health: &Health, now: Instant) -> bool {
         self.later(now);
         let codes = health.reasons.iter().map(|reason| reason.code.clone()).collect();
         let state = Some((health.level, codes));
@@ -59,18 +75,11 @@ impl Telling {
 }
 
 impl Session<'_> {
-    /// Tells the centre how we are, when there is something to be told.
     pub(super) fn look(&mut self) {
         let now = Instant::now();
-        self.telling.later(now);
-        if !self.egress.is_up() || self.egress.is_telling() {
-            return;
-        }
-        let status = self.status();
-        if self.telling.is_due(&status.health, now)
-            && let Err(error) = self.egress.tell(message::TOPIC, message::online(&status))
-        {
-            debug!(%error, "the centre is not told how we are");
+        if self.telling.looks(&self.egress, now) {
+            let status = self.status();
+            self.telling.tell(&mut self.egress, &status, now);
         }
     }
 }
