@@ -31,23 +31,31 @@ pub(super) fn identity(review: &mut Review<'_>, raw: raw::Gateway) -> Identity {
     identity
 }
 
+/// What `[broker]` and `[upstream]` have in common. serde could flatten it into both, and would no longer refuse keys
+/// that it does not know.
+macro_rules! written {
+    ($raw:ident) => {
+        Written {
+            host: $raw.host,
+            port: $raw.port,
+            version: $raw.version,
+            client_id: $raw.client_id,
+            user: $raw.user,
+            password_file: $raw.password_file,
+            tls: $raw.tls,
+            ca_file: $raw.ca_file,
+            cert_file: $raw.cert_file,
+            key_file: $raw.key_file,
+            keep_alive: $raw.keep_alive,
+            in_flight: $raw.in_flight,
+        }
+    };
+}
+
 /// The devices' broker.
 pub(super) fn broker(review: &mut Review<'_>, raw: raw::Broker, gateway: &str) -> Broker {
     let path = KeyPath::top("broker");
-    let link = Written {
-        host: raw.host,
-        port: raw.port,
-        version: raw.version,
-        client_id: raw.client_id,
-        user: raw.user,
-        password_file: raw.password_file,
-        tls: raw.tls,
-        ca_file: raw.ca_file,
-        cert_file: raw.cert_file,
-        key_file: raw.key_file,
-        keep_alive: raw.keep_alive,
-        in_flight: raw.in_flight,
-    };
+    let link = written!(raw);
     // With 3.1.1 the broker decides, and this is the usual choice of one.
     let window = |version| if version == Version::V5 { 10_000 } else { 20 };
     let link = link.check(review, &path, Version::V5, "tidegate-{gateway}", window, gateway);
@@ -72,20 +80,7 @@ pub(super) fn broker(review: &mut Review<'_>, raw: raw::Broker, gateway: &str) -
 /// The central broker.
 pub(super) fn upstream(review: &mut Review<'_>, raw: raw::Upstream, gateway: &str) -> Upstream {
     let path = KeyPath::top("upstream");
-    let link = Written {
-        host: raw.host,
-        port: raw.port,
-        version: raw.version,
-        client_id: raw.client_id,
-        user: raw.user,
-        password_file: raw.password_file,
-        tls: raw.tls,
-        ca_file: raw.ca_file,
-        cert_file: raw.cert_file,
-        key_file: raw.key_file,
-        keep_alive: raw.keep_alive,
-        in_flight: raw.in_flight,
-    };
+    let link = written!(raw);
     let client_id = "tidegate-{gateway}-upstream";
     Upstream {
         link: link.check(review, &path, Version::V311, client_id, |_| 100, gateway),

@@ -178,7 +178,8 @@ impl Region {
         })
     }
 
-    /// An idle member follows the clock from now on, with its lateness and `max-hold`; one that was left out is back with that.
+    /// An idle member follows the clock from now on, with its lateness and `max-hold`; one that was left out is back
+    /// with that.
     pub fn follow(
         &mut self,
         member: usize,

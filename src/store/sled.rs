@@ -8,7 +8,7 @@ use std::path::Path;
 use super::entry::{Entry, Summary};
 use super::error::StoreError;
 use super::keys;
-use super::trees::{Changes, Trees, Writes};
+use super::trees::{Changes, Trees, Writes, sync_parent};
 use super::{Batch, Receipt, Store, check_key, check_value};
 use crate::ids::{Generation, OutboxSeq};
 use crate::time::ArrivalTime;
@@ -129,10 +129,11 @@ impl SledStore {
 
     fn write_mark(&self) -> std::io::Result<()> {
         let text = format!("generation {}, at {} ms\n", self.generation, self.created.0);
-        let mut file = File::create(self.path().join(MARK))?;
+        let mark = self.path().join(MARK);
+        let mut file = File::create(&mark)?;
         file.write_all(text.as_bytes())?;
         file.sync_all()?;
-        File::open(self.path())?.sync_all()
+        sync_parent(&mark)
     }
 
     fn write_meta(&mut self) -> Result<(), StoreError> {
