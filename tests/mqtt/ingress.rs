@@ -7,6 +7,9 @@ use tidegate::clock::Clock;
 use tidegate::egress::{Egress, EgressConfig, EgressEvent};
 use tidegate::ingress::{AckToken, Ingress, IngressConfig, IngressEvent, Received};
 use tidegate::mqtt::{self, Credentials, FileName, LinkError, Version};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
 
 use crate::at;
 use crate::support::{Broker, Mode, Proxy, publish, publish_at, within};
@@ -348,16 +351,15 @@ async fn two_clients_with_one_id_do_not_throw_each_other_out_for_ever(version: V
 }
 
 /// Something that listens and answers the first connection with these bytes.
-fn answering(host: &str, answer: Vec<u8>) -> Option<(u16, std::thread::JoinHandle<()>)> {
-    use std::io::{Read, Write};
-    let listener = std::net::TcpListener::bind((host, 0)).ok()?;
+async fn answering(host: &str, answer: Vec<u8>) -> Option<(u16, JoinHandle<()>)> {
+    let listener = TcpListener::bind((host, 0)).await.ok()?;
     let port = listener.local_addr().unwrap().port();
-    let answering = std::thread::spawn(move || {
-        let (mut client, _) = listener.accept().unwrap();
-        assert!(client.read(&mut [0; 512]).unwrap() > 0);
-        client.write_all(&answer).unwrap();
-        client.shutdown(std::net::Shutdown::Write).unwrap();
-        let _ = client.read_to_end(&mut Vec::new());
+    let answering = tokio::spawn(async move {
+        let (mut client, _) = listener.accept().await.unwrap();
+        assert!(client.read(&mut [0; 512]).await.unwrap() > 0);
+        client.write_all(&answer).await.unwrap();
+        client.shutdown().await.unwrap();
+        let _ = client.read_to_end(&mut Vec::new()).await;
     });
     Some((port, answering))
 }
@@ -366,11 +368,11 @@ fn answering(host: &str, answer: Vec<u8>) -> Option<(u16, std::thread::JoinHandl
 async fn a_broker_that_says_that_the_session_was_taken_over_is_understood() {
     let (connack, disconnect) = ([0x20, 3, 0, 0, 0], [0xe0, 2, 0x8e, 0]);
     let answer = [&connack[..], &disconnect[..]].concat();
-    let (port, answering) = answering("127.0.0.1", answer).unwrap();
+    let (port, answering) = answering("127.0.0.1", answer).await.unwrap();
     let mut ingress = start(intake(Version::V5, port));
     up(&mut ingress).await;
     assert_eq!(down(&mut ingress).await, LinkError::TakenOver);
-    answering.join().unwrap();
+    within(10, answering).await.unwrap();
 }
 
 #[tokio::test]
@@ -382,10 +384,10 @@ async fn a_broker_that_speaks_only_the_other_version_is_understood() {
         (Version::V5, vec![0x20, 3, 0, 0x84, 0], refused(Version::V5)),
         (Version::V311, vec![0x20, 2, 0, 1], refused(Version::V311)),
     ] {
-        let (port, answering) = answering("127.0.0.1", answer).unwrap();
+        let (port, answering) = answering("127.0.0.1", answer).await.unwrap();
         assert_eq!(down(&mut start(intake(version, port))).await, error);
         assert!(error.remedy().is_some_and(|remedy| remedy.contains("set version")));
-        answering.join().unwrap();
+        within(10, answering).await.unwrap();
     }
 }
 
@@ -393,25 +395,25 @@ async fn a_broker_that_speaks_only_the_other_version_is_understood() {
 async fn in_mqtt_3_1_1_a_message_beyond_all_bounds_is_told() {
     // A CONNACK, and the beginning of a PUBLISH of 32 MiB.
     let answer = vec![0x20, 2, 0, 0, 0x32, 0x80, 0x80, 0x80, 0x10, 0, 1, b'a'];
-    let (port, answering) = answering("127.0.0.1", answer).unwrap();
+    let (port, answering) = answering("127.0.0.1", answer).await.unwrap();
     let mut ingress = start(intake(Version::V311, port));
     up(&mut ingress).await;
     let error = down(&mut ingress).await;
     assert_eq!(error, LinkError::TooLarge(32 << 20));
     assert!(error.remedy().is_some_and(|remedy| remedy.contains("message_size_limit")));
-    answering.join().unwrap();
+    within(10, answering).await.unwrap();
 }
 
 #[tokio::test]
 async fn an_ipv6_address_is_connected_to() {
     for host in ["::1", "[::1]"] {
-        let Some((port, answering)) = answering("::1", vec![0x20, 3, 0, 0, 0]) else {
+        let Some((port, answering)) = answering("::1", vec![0x20, 3, 0, 0, 0]).await else {
             println!("skipped: this machine has no IPv6");
             return;
         };
         let broker = mqtt::Broker { host: host.into(), ..at(Version::V5, port, "gw") };
         up(&mut start(IngressConfig { broker, ..intake(Version::V5, port) })).await;
-        answering.join().unwrap();
+        within(10, answering).await.unwrap();
     }
 }
 
