@@ -33,7 +33,7 @@ use crate::phase::{Phase, reach};
 use crate::status::LinkState;
 use crate::status::socket::{Request, Server};
 use crate::store::{Entry, Outbox, SledStore, Store, StoreError, Subscriptions};
-use crate::time::{ArrivalTime, ClockQuality, Now};
+use crate::time::{ArrivalTime, ClockStatus, Now};
 use crate::wire::encode::{Identity, encode};
 
 use self::adrift::Adrift;
@@ -117,7 +117,8 @@ pub async fn run(
 struct Session<'a> {
     config: &'a Config,
     clock: &'a Clock,
-    quality: ClockQuality,
+    /// What the engine was told of the clock.
+    clock_status: ClockStatus,
     /// `None` only while a commit has it.
     store: Option<SledStore>,
     engine: Engine,
@@ -174,7 +175,7 @@ impl<'a> Session<'a> {
         let mut session = Self {
             config,
             clock,
-            quality: clock.quality(),
+            clock_status: clock.status(),
             caught_up: false,
             store: None,
             engine,
@@ -190,7 +191,7 @@ impl<'a> Session<'a> {
             observed,
             telling: Telling::new(Instant::now()),
         };
-        session.handle(Input::Clock(session.quality), now);
+        session.handle(Input::Clock(session.clock_status), now);
         // What a new store or a changed configuration has to say of itself is in the store before anything happens.
         commit_now(&mut store, &mut session.engine, &mut session.outbox)?;
         session.store = Some(store);
@@ -247,11 +248,11 @@ impl<'a> Session<'a> {
     }
 
     fn tick(&mut self) {
-        let quality = self.clock.quality();
-        if quality != self.quality {
-            info!(?quality, "the gateway's clock");
-            self.quality = quality;
-            self.handle(Input::Clock(quality), self.clock.now());
+        let status = self.clock.status();
+        if status != self.clock_status {
+            info!(quality = ?status.quality, "the gateway's clock");
+            self.clock_status = status;
+            self.handle(Input::Clock(status), self.clock.now());
         }
         self.handle(Input::Tick, self.clock.now());
     }

@@ -2,7 +2,7 @@
 //!
 //! Wall time is read from the system once, at the start, and carried on by `CLOCK_BOOTTIME`: a step of
 //! the system clock, by whomever, changes nothing for this process. It follows that a wall time that
-//! was wrong at the start stays wrong; [`Clock::quality`] says so.
+//! was wrong at the start stays wrong; [`Clock::status`] says so.
 //!
 //! For a demonstration there is a clock that runs faster than the machine's ([`Clock::accelerated`]).
 
@@ -10,7 +10,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::time::{ArrivalTime, ClockQuality, MonoTime, Now, Span};
+use crate::time::{ArrivalTime, ClockQuality, ClockStatus, MonoTime, Now, Span};
 
 /// How far the system clock may be from ours before we call ourselves suspect. Above a leap second.
 const AGREEMENT: Span = Span::from_secs(2);
@@ -76,11 +76,12 @@ impl Clock {
     ///
     /// Synchronised when the kernel is and ours agrees with it; suspect when the kernel is and ours is
     /// more than 2 s away, since then the system clock was set after we started; else unsynchronised.
-    pub fn quality(&self) -> ClockQuality {
+    pub fn status(&self) -> ClockStatus {
         if self.anchor.factor > 1 {
-            return ClockQuality::Synchronised;
+            return ClockStatus::EXACT;
         }
-        judge(kernel_synchronised(), system_time() - self.now().wall)
+        let away = system_time() - self.now().wall;
+        ClockStatus { quality: judge(kernel_synchronised(), away), bound: Span::MAX }
     }
 }
 
@@ -175,7 +176,7 @@ mod tests {
         let elapsed = second.mono - first.mono;
         assert!(elapsed >= Span(19_000), "{elapsed:?}");
         assert!(elapsed.0 <= ((ended.mono - began.mono).0 + 1) * 1_000, "{elapsed:?}");
-        assert_eq!(clock.quality(), ClockQuality::Synchronised);
+        assert_eq!(clock.status(), ClockStatus::EXACT);
     }
 
     #[test]

@@ -150,6 +150,33 @@ pub enum ClockQuality {
     Unsynchronised,
 }
 
+/// What the gateway's clock is worth at one moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClockStatus {
+    /// How far it can be trusted.
+    pub quality: ClockQuality,
+    /// How far from the true time it is at most, where anything is known; [`Span::MAX`] where nothing is.
+    pub bound: Span,
+}
+
+impl ClockStatus {
+    /// Nothing is known of the time.
+    pub const UNSYNCHRONISED: Self =
+        Self { quality: ClockQuality::Unsynchronised, bound: Span::MAX };
+    /// The time itself.
+    pub const EXACT: Self = Self { quality: ClockQuality::Synchronised, bound: Span::ZERO };
+
+    /// Whether windows may be closed, and times refused and corrected, by it: it is synchronised, or in holdover and off
+    /// by less than `lateness` and a minute (SPEC 2.2).
+    pub fn is_good(&self, lateness: Span) -> bool {
+        match self.quality {
+            ClockQuality::Synchronised => true,
+            ClockQuality::Holdover => self.bound < lateness.min(Span::from_mins(1)),
+            ClockQuality::Suspect | ClockQuality::Unsynchronised => false,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -160,5 +187,20 @@ mod tests {
         assert_eq!(EventTime::MIN - Span(1), EventTime::MIN);
         assert_eq!(EventTime::MAX - EventTime::MIN, Span::MAX);
         assert_eq!(Span::from_hours(i64::MAX), Span::MAX);
+    }
+
+    #[test]
+    fn a_clock_in_holdover_is_good_while_its_bound_is_under_the_lateness_and_a_minute() {
+        let good = |quality, bound, lateness| {
+            ClockStatus { quality, bound: Span::from_secs(bound) }
+                .is_good(Span::from_secs(lateness))
+        };
+        assert!(good(ClockQuality::Holdover, 59, 120));
+        assert!(!good(ClockQuality::Holdover, 60, 120));
+        assert!(good(ClockQuality::Holdover, 29, 30));
+        assert!(!good(ClockQuality::Holdover, 30, 30));
+        assert!(good(ClockQuality::Synchronised, 3_600, 0));
+        assert!(!good(ClockQuality::Suspect, 0, 120));
+        assert!(!ClockStatus::UNSYNCHRONISED.is_good(Span::MAX));
     }
 }

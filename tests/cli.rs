@@ -16,7 +16,7 @@ use tidegate::engine::effect::Effects;
 use tidegate::engine::restore::Restorer;
 use tidegate::ids::Generation;
 use tidegate::store::{Batch, OpenOptions, Store, recovery};
-use tidegate::time::{ArrivalTime, ClockQuality, MonoTime, Now};
+use tidegate::time::{ArrivalTime, ClockStatus, MonoTime, Now};
 
 const CONFIG: u8 = 78;
 const IO_ERROR: u8 = 74;
@@ -377,11 +377,9 @@ fn store_with_an_open_window(place: &Place) {
         retain: false,
         dup: false,
     };
-    for input in [
-        Input::Clock(ClockQuality::Synchronised),
-        Input::Ingress(Ingress::Up),
-        Input::Publish(publish),
-    ] {
+    for input in
+        [Input::Clock(ClockStatus::EXACT), Input::Ingress(Ingress::Up), Input::Publish(publish)]
+    {
         engine.handle(input, now, &mut effects);
     }
     assert_eq!(

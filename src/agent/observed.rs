@@ -100,7 +100,7 @@ impl Session<'_> {
             at: now.wall.0,
             since: observed.since.0,
             health: health::Health::default(),
-            clock: Some(self.clock.quality()),
+            clock: Some(self.clock.status().quality),
             broker: Link { in_flight: self.uncommitted.len(), ..observed.broker.clone() },
             refused_filters: observed.refused_filters.clone(),
             upstream: upstream(&observed.upstream, &self.egress),

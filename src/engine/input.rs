@@ -9,8 +9,8 @@ pub enum Input<'a> {
     Tick,
     /// The connection to the devices' broker changed.
     Ingress(Ingress),
-    /// The quality of the gateway's clock changed.
-    Clock(crate::time::ClockQuality),
+    /// What the gateway's clock is worth changed.
+    Clock(crate::time::ClockStatus),
     /// The input is at its end (replay): everything still open fires.
     End,
 }

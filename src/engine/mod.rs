@@ -63,7 +63,7 @@ use crate::engine::side_output::RateLimit;
 use crate::engine::watermark::Generator;
 use crate::event::Cause;
 use crate::ids::{DeviceId, Generation, RegionId};
-use crate::time::{ArrivalTime, ClockQuality, EventTime, MonoTime, Now, Span};
+use crate::time::{ArrivalTime, ClockStatus, EventTime, MonoTime, Now, Span};
 use crate::wire::decode::{Item, Scratch};
 
 pub use crate::engine::deadline::DeadlineReason;
@@ -78,7 +78,7 @@ pub struct Engine {
     region_aggregates: Vec<Aggregates>,
     generation: Generation,
     created: ArrivalTime,
-    clock: ClockQuality,
+    clock: ClockStatus,
     listening: Listening,
     deadlines: Deadlines,
     recogniser: Recogniser,
@@ -144,7 +144,7 @@ impl Engine {
             region_aggregates,
             generation,
             created,
-            clock: ClockQuality::Unsynchronised,
+            clock: ClockStatus::UNSYNCHRONISED,
             listening: Listening::default(),
             deadlines: Deadlines::default(),
             recogniser: Recogniser::new(generation),
@@ -184,7 +184,7 @@ impl Engine {
             Input::Publish(publish) => self.on_publish(publish, now, out),
             Input::Tick => {}
             Input::Ingress(change) => self.on_ingress(change, now, out),
-            Input::Clock(quality) => self.clock = quality,
+            Input::Clock(status) => self.clock = status,
             Input::End => self.on_end(out),
         }
     }
@@ -279,7 +279,7 @@ impl Engine {
         Context {
             settings: &self.settings,
             region_aggregates: &self.region_aggregates,
-            clock: self.clock,
+            clock: self.clock.quality,
             created: self.created,
             stamp: self.listening.stamp(),
         }
@@ -290,7 +290,7 @@ impl Engine {
         let cx = Context {
             settings: &self.settings,
             region_aggregates: &self.region_aggregates,
-            clock: self.clock,
+            clock: self.clock.quality,
             created: self.created,
             stamp: self.listening.stamp(),
         };

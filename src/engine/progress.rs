@@ -411,7 +411,7 @@ impl Engine {
         region: Option<crate::ids::RegionId>,
         watermark: Option<EventTime>,
     ) -> Output {
-        Output::Watermark(WatermarkReport { region, watermark, clock: self.clock })
+        Output::Watermark(WatermarkReport { region, watermark, clock: self.clock.quality })
     }
 
     /// The minimum over the regions that have spoken; region scope: the combined watermark.

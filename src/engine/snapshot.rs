@@ -33,7 +33,7 @@ use crate::engine::records::{
 };
 use crate::engine::settings::Settings;
 use crate::engine::side_output::RateLimit;
-use crate::time::{ArrivalTime, ClockQuality, EventTime, Span};
+use crate::time::{ArrivalTime, ClockQuality, ClockStatus, EventTime, Span};
 
 /// Version of the records. A store with another one is refused.
 pub const VERSION: u8 = 1;
@@ -149,7 +149,7 @@ impl Engine {
         w.signed(self.listening.stamp().0).signed(self.listening.duration().0);
         w.signed(self.gateway_published.0).signed(self.partitions.combined().0);
         w.signed(self.publish_at.map_or(i64::MIN, |at| at.0));
-        w.u8(self.clock as u8);
+        w.u8(self.clock.quality as u8);
         self.dedup.beginnings().iter().for_each(|first| {
             w.unsigned(*first);
         });
@@ -166,7 +166,7 @@ impl Engine {
         let (stamp, duration) = (ArrivalTime(r.signed()?), Span(r.signed()?));
         let [published, combined] = [EventTime(r.signed()?), EventTime(r.signed()?)];
         let publish_at = ArrivalTime(r.signed()?);
-        let clock = clock_quality(r.u8()?)?;
+        let quality = clock_quality(r.u8()?)?;
         let beginnings = [r.unsigned()?, r.unsigned()?];
         let limits = (0..r.small::<usize>()?).map(|_| read_limit(&mut r));
         let limits = limits.collect::<Option<Vec<_>>>()?;
@@ -176,7 +176,7 @@ impl Engine {
         self.gateway_published = published;
         self.partitions.restore_combined(combined);
         self.publish_at = Some(publish_at).filter(|at| *at != ArrivalTime::MIN);
-        self.clock = clock;
+        self.clock = ClockStatus { quality, bound: Span::MAX };
         self.malformed.iter_mut().zip(limits).for_each(|(mine, limit)| *mine = limit);
         self.books = books;
         self.stored_gateway = value.to_owned();

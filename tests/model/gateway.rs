@@ -9,7 +9,7 @@ use tidegate::engine::input::{Ingress, Input, Publish, Topic};
 use tidegate::engine::restore::Restorer;
 use tidegate::event::Output;
 use tidegate::ids::Generation;
-use tidegate::time::{ArrivalTime, ClockQuality, EventTime, MonoTime, Now};
+use tidegate::time::{ArrivalTime, ClockStatus, EventTime, MonoTime, Now};
 use tidegate::wire::encode::{Identity, encode_line};
 
 use crate::reference::{Message, Rules, Step, What, Window};
@@ -122,7 +122,7 @@ impl<'a> Gateway<'a> {
             booted: now - 500,
             created,
         };
-        gateway.handle(Input::Clock(ClockQuality::Synchronised));
+        gateway.handle(Input::Clock(ClockStatus::EXACT));
         gateway
     }
 
@@ -214,7 +214,7 @@ impl<'a> Gateway<'a> {
         }
         self.engine = restorer.finish();
         self.booted = self.now - 3;
-        self.handle(Input::Clock(ClockQuality::Synchronised));
+        self.handle(Input::Clock(ClockStatus::EXACT));
         let hearing = self.hearing;
         if hearing != Hearing::Down {
             self.hear(Hearing::Up);
