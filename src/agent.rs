@@ -8,6 +8,7 @@
 //! acknowledge what was never written.
 
 mod adrift;
+mod alerts;
 mod leaving;
 mod links;
 mod observed;
@@ -317,6 +318,7 @@ impl<'a> Session<'a> {
     fn handle(&mut self, input: Input<'_>, now: Now) {
         self.engine.handle(input, now, &mut self.effects);
         for output in self.effects.outputs.drain(..) {
+            alerts::log(&output);
             let encoded = encode(&output, &self.identity, self.config.upstream.fields);
             let appended = self.outbox.append(Entry {
                 topic: encoded.topic,
