@@ -644,6 +644,51 @@ mod tests {
     }
 
     #[test]
+    fn an_alert_is_superseded_by_news_of_the_same_thing_only() {
+        let key = |kind| {
+            let Output::Alert(alert) = alert() else { unreachable!() };
+            encode(&Output::Alert(Alert { kind, ..alert }), &identity(), Fields::ALL).supersedes
+        };
+        let changed = |before, unit| AlertKind::UnitChanged { before, unit };
+        let skipped = |time| AlertKind::SkippedHour { time: EventTime(time) };
+        let (there, back) = (
+            changed(TimeUnit::Seconds, TimeUnit::Text),
+            changed(TimeUnit::Text, TimeUnit::Seconds),
+        );
+        assert_eq!(key(AlertKind::HeldOut), key(AlertKind::BackIn));
+        assert_eq!((key(there), key(skipped(1))), (key(back), key(skipped(2))));
+        let kinds = [key(AlertKind::HeldOut), key(there), key(skipped(1))];
+        assert!(kinds[0] != kinds[1] && kinds[1] != kinds[2] && kinds[0] != kinds[2]);
+    }
+
+    #[test]
+    fn an_alert_says_what_its_kind_is_about() {
+        let told = |kind, watermark| {
+            let (region, device) = ("north".into(), "m".into());
+            let mut body = body(&Output::Alert(Alert { kind, region, device, watermark }));
+            let body = body.as_object_mut().unwrap();
+            body.retain(|key, _| key != "schema" && key != "generation");
+            json!(body)
+        };
+        let (before, unit) = (TimeUnit::Seconds, TimeUnit::Microseconds);
+        assert_eq!(
+            told(AlertKind::UnitChanged { before, unit }, EventTime(7)),
+            json!({ "kind": "unit-changed", "watermark": 7, "unit_before": "seconds", "unit": "microseconds" })
+        );
+        assert_eq!(
+            told(AlertKind::SkippedHour { time: EventTime(5) }, EventTime::MIN),
+            json!({ "kind": "skipped-hour", "watermark": null, "time": 5 })
+        );
+        assert_eq!(
+            told(AlertKind::BackIn, EventTime::MAX),
+            json!({ "kind": "back-in", "watermark": null })
+        );
+        for unit in TimeUnit::ALL {
+            assert_eq!(json!(unit), json!(unit.as_str()));
+        }
+    }
+
+    #[test]
     fn keys_of_what_supersedes_what_stay_the_same_over_versions() {
         // The outbox keeps them on disk.
         let key = |output| encode(&output, &identity(), Fields::ALL).supersedes;

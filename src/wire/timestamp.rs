@@ -88,6 +88,16 @@ pub fn read(text: &str, format: &TimeFormat) -> Option<Reading> {
     let stamp = match format {
         TimeFormat::EpochS => at(epoch(text, SECONDS)?),
         TimeFormat::EpochMs => at(epoch(text, MILLIS)?),
+        _ => return read_other(text, format),
+    };
+    Some(Reading { stamp, unit: None })
+}
+
+/// All but the two that nearly every device writes.
+fn read_other(text: &[u8], format: &TimeFormat) -> Option<Reading> {
+    let stamp = match format {
+        TimeFormat::EpochS => at(epoch(text, SECONDS)?),
+        TimeFormat::EpochMs => at(epoch(text, MILLIS)?),
         TimeFormat::EpochUs => at(epoch(text, MICROS)?),
         TimeFormat::EpochNs => at(epoch(text, NANOS)?),
         TimeFormat::Auto(zone) => return auto(text, zone.as_ref()),

@@ -17,6 +17,7 @@ pub(super) const NANOS: i64 = -6;
 #[inline]
 pub(super) fn epoch(text: &[u8], shift: i64) -> Option<i64> {
     match plain(text) {
+        Some(value) if text.len() <= 15 && shift == SECONDS => Some(value as i64 * 1_000), // it fits
         Some(value) => scaled(value, shift),
         None => Decimal::parse(text)?.floor(shift),
     }
