@@ -19,3 +19,50 @@ pub(super) fn log(output: &Output) {
         AlertKind::HeldOut | AlertKind::BackIn => {}
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::TimeUnit;
+    use crate::time::EventTime;
+    use std::io::{self, Write};
+    use std::sync::{Arc, Mutex};
+
+    #[derive(Clone, Default)]
+    struct Lines(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Lines {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().write(bytes)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn logged(kind: AlertKind) -> String {
+        let lines = Lines::default();
+        let writer = lines.clone();
+        let subscriber =
+            tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone()).finish();
+        let (region, device, watermark) = ("north".into(), "m-1".into(), EventTime(5));
+        let alert = Output::Alert(Alert { kind, region, device, watermark });
+        tracing::subscriber::with_default(subscriber, || log(&alert));
+        let bytes = lines.0.lock().unwrap().clone();
+        String::from_utf8(bytes).unwrap()
+    }
+
+    #[test]
+    fn how_a_device_writes_its_times_is_one_line_each() {
+        let changed =
+            AlertKind::UnitChanged { before: TimeUnit::Seconds, unit: TimeUnit::Milliseconds };
+        let line = logged(changed);
+        assert_eq!(line.lines().count(), 1, "{line}");
+        let words = ["WARN", "region=north", "device=m-1", "\"seconds\"", "\"milliseconds\""];
+        assert!(words.iter().all(|word| line.contains(word)), "{line}");
+        let line = logged(AlertKind::SkippedHour { time: EventTime(1) });
+        assert!(line.lines().count() == 1 && line.contains("m-1"), "{line}");
+        assert_eq!(logged(AlertKind::HeldOut) + &logged(AlertKind::BackIn), "");
+    }
+}
