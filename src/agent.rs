@@ -13,6 +13,7 @@ mod links;
 mod observed;
 mod opening;
 mod telling;
+mod timekeeping;
 
 use std::future::Future;
 use std::pin::pin;
@@ -21,7 +22,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
 use tracing::{debug, error, info, trace, warn};
 
-use crate::clock::Clock;
+use crate::clock::{Clock, Keeper};
 use crate::config::Config;
 use crate::egress::{Egress, EgressEvent, PublishError, TOLD};
 use crate::engine::Engine;
@@ -38,8 +39,8 @@ use crate::wire::encode::{Identity, encode};
 
 use self::adrift::Adrift;
 use self::leaving::leave;
-use self::links::egress_config;
 pub use self::links::{connections, ingress_config, status_places};
+use self::links::{date, egress_config};
 use self::observed::{Observed, down, enter};
 use self::opening::{commit_now, open_store};
 use self::telling::Telling;
@@ -91,10 +92,13 @@ pub async fn run(
     let mut shutdown = pin!(shutdown);
     let since = clock.now().wall;
     let mut session = Session::open(config, clock, since)?;
+    // Before anybody is asked. What is kept moves with what is heard, under whatever clock: it costs no commit.
+    clock.set_floor(session.engine.listened());
+    let keeper = Keeper::start(clock);
     let mut server = Server::start(&status_places(config)).await;
     let mut pause = STORE_PAUSES.0;
     loop {
-        let failed = match session.work(&mut shutdown, &mut server).await {
+        let failed = match session.work(&mut shutdown, &mut server, &keeper).await {
             Ok(()) => return Ok(leave(session).await?),
             Err(failed) => failed,
         };
@@ -105,7 +109,7 @@ pub async fn run(
         );
         let last = session.status();
         drop(session);
-        let adrift = Adrift::new(config, clock, last, &failed);
+        let adrift = Adrift::new(config, clock, &keeper, last, &failed);
         let reopened = adrift.reopens(since, &mut pause, &mut server, &mut shutdown).await;
         let Some(again) = reopened else { return Ok(()) };
         session = again;
@@ -149,6 +153,7 @@ enum Wake {
     Ingress(IngressEvent),
     Commit,
     Tick,
+    Clock,
 }
 
 impl<'a> Session<'a> {
@@ -166,7 +171,8 @@ impl<'a> Session<'a> {
         let mut ingress = ingress_config(config, engine.settings());
         let subscriptions = Subscriptions::open(&config.store.path, &ingress.filters);
         ingress.dropped_filters = subscriptions.dropped();
-        let egress = egress_config(config, &identity.generation.to_string());
+        date(&mut ingress.broker, clock);
+        let egress = egress_config(config, clock, &identity.generation.to_string());
         info!(devices = %ingress.broker, central = %egress.broker, "connecting");
         let addresses = [ingress.broker.to_string(), egress.broker.to_string()];
         let mut observed = Observed::new(since, now, addresses);
@@ -202,9 +208,12 @@ impl<'a> Session<'a> {
         &mut self,
         shutdown: &mut (impl Future<Output = ()> + Unpin),
         server: &mut Server,
+        keeper: &Keeper,
     ) -> Result<(), StoreError> {
+        // What it had to say while the store was away.
+        self.on_clock();
         loop {
-            match self.wait(shutdown, server).await {
+            match self.wait(shutdown, server, keeper).await {
                 Wake::Shutdown => return Ok(()),
                 Wake::Egress(event) => self.on_egress(event),
                 Wake::Asked(request) => request.answer(&self.status()),
@@ -212,6 +221,7 @@ impl<'a> Session<'a> {
                 Wake::Ingress(event) => self.on_ingress(event),
                 Wake::Commit => self.commit().await?,
                 Wake::Tick => self.tick(),
+                Wake::Clock => self.on_clock(),
             }
             if self.must_commit() {
                 self.commit().await?;
@@ -226,6 +236,7 @@ impl<'a> Session<'a> {
         &mut self,
         shutdown: &mut (impl Future<Output = ()> + Unpin),
         server: &mut Server,
+        keeper: &Keeper,
     ) -> Wake {
         let tick_at = self.tick_at();
         tokio::select! {
@@ -234,6 +245,7 @@ impl<'a> Session<'a> {
             event = self.egress.next() => Wake::Egress(event),
             request = server.next() => Wake::Asked(request),
             () = sleep_until(self.telling.look_at) => Wake::Look,
+            () = keeper.changed() => Wake::Clock,
             () = until(self.commit_at) => Wake::Commit,
             event = self.ingress.next() => Wake::Ingress(event),
             () = until(tick_at) => Wake::Tick,
@@ -248,13 +260,9 @@ impl<'a> Session<'a> {
     }
 
     fn tick(&mut self) {
-        let status = self.clock.status();
-        if status != self.clock_status {
-            info!(quality = ?status.quality, "the gateway's clock");
-            self.clock_status = status;
-            self.handle(Input::Clock(status), self.clock.now());
-        }
-        self.handle(Input::Tick, self.clock.now());
+        let now = self.clock.now();
+        self.tell_of_the_clock(now);
+        self.handle(Input::Tick, now);
     }
 
     fn on_ingress(&mut self, event: IngressEvent) {
@@ -316,22 +324,29 @@ impl<'a> Session<'a> {
 
     fn handle(&mut self, input: Input<'_>, now: Now) {
         self.engine.handle(input, now, &mut self.effects);
-        for output in self.effects.outputs.drain(..) {
+        let mut outputs = std::mem::take(&mut self.effects.outputs);
+        for output in outputs.drain(..) {
             let encoded = encode(&output, &self.identity, self.config.upstream.fields);
-            let appended = self.outbox.append(Entry {
+            self.append(Entry {
                 topic: encoded.topic,
                 payload: encoded.payload,
                 class: encoded.class,
                 supersedes: encoded.supersedes,
                 queued: now.wall,
             });
-            if !appended.evicted.is_empty() {
-                self.observed.evicted(appended.evicted.iter().map(|(_, class)| *class), now);
-                warn!(evicted = ?appended.evicted, "the outbox is full; the least valuable had to go");
-            }
         }
+        self.effects.outputs = outputs;
         if self.outbox.has_changes() {
             self.commit_soon();
+        }
+    }
+
+    fn append(&mut self, entry: Entry) {
+        let appended = self.outbox.append(entry);
+        if !appended.evicted.is_empty() {
+            let classes = appended.evicted.iter().map(|(_, class)| *class);
+            self.observed.evicted(classes, self.clock.now());
+            warn!(evicted = ?appended.evicted, "the outbox is full; the least valuable had to go");
         }
     }
 

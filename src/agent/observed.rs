@@ -14,6 +14,7 @@ use crate::store;
 use crate::time::{ArrivalTime, Now};
 
 use super::Session;
+use super::timekeeping::timekeeping;
 
 /// Version of this agent.
 pub(super) const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -101,6 +102,7 @@ impl Session<'_> {
             since: observed.since.0,
             health: health::Health::default(),
             clock: Some(self.clock.status().quality),
+            timekeeping: timekeeping(self.config, self.clock),
             broker: Link { in_flight: self.uncommitted.len(), ..observed.broker.clone() },
             refused_filters: observed.refused_filters.clone(),
             upstream: upstream(&observed.upstream, &self.egress),

@@ -9,6 +9,7 @@
 //! `docs/configuration.md` has every key with its unit, range and default.
 
 mod check;
+mod clock;
 mod explain;
 mod finding;
 mod identity;
@@ -26,7 +27,7 @@ mod warnings;
 pub use finding::{ConfigErrors, Finding, Origin};
 pub use layers::{ENVIRONMENT_PREFIX, FILE_VARIABLE};
 
-use crate::clock;
+use crate::clock::Settings as ClockSettings;
 use crate::engine::settings::{ClockRules, Limits, Policies, Scope};
 use crate::ids::RegionId;
 use crate::mqtt::{Credentials, Tls, Version};
@@ -48,7 +49,7 @@ pub struct Config {
     pub gateway: String,
     doubt: Option<Doubt>,
     /// Whose clock the agent goes by.
-    pub clock: clock::Settings,
+    pub clock: ClockSettings,
     /// The devices' broker.
     pub broker: Broker,
     /// The central broker.

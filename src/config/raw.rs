@@ -130,6 +130,7 @@ table! {
     Clock {
         source: ClockSource,
         trust_host: bool,
+        servers: Vec<String>,
     }
 }
 

@@ -189,6 +189,11 @@ impl Engine {
         }
     }
 
+    /// Up to this, everything that arrived has been processed; [`ArrivalTime::MIN`] before the first time.
+    pub fn listened(&self) -> ArrivalTime {
+        self.listening.stamp()
+    }
+
     /// When the engine next wants a [`Input::Tick`], and why. `None`: not before something else happens.
     pub fn next_deadline(&self) -> Option<(MonoTime, DeadlineReason)> {
         self.deadlines.next(

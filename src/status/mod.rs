@@ -10,6 +10,8 @@ pub mod message;
 pub mod socket;
 pub mod table;
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use crate::engine::books::Books;
@@ -42,6 +44,9 @@ pub struct Status {
     pub health: Health,
     /// What the gateway's clock is worth; `None` only in a document that nobody has filled.
     pub clock: Option<ClockQuality>,
+    /// Whom it is taken from, and what became of what others said.
+    #[serde(default)]
+    pub timekeeping: Timekeeping,
     /// The devices' broker.
     pub broker: Link,
     /// Filters that it refused to subscribe us to.
@@ -68,6 +73,33 @@ pub struct Status {
     pub books: Books,
     /// When a record last found no room (`limits`), since the start.
     pub no_room_at: Option<i64>,
+}
+
+/// The gateway's clock.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Timekeeping {
+    /// `clock.source`.
+    pub source: String,
+    /// `clock.servers`.
+    pub servers: Vec<String>,
+    /// The server that it was last taken from, or `host`.
+    pub reference: Option<String>,
+    /// How long ago that was.
+    pub age: Option<i64>,
+    /// How far our clock was off then, in microseconds; it has been corrected since.
+    pub offset_us: Option<i64>,
+    /// How far it is off at most.
+    pub bound: Option<i64>,
+    /// What was not taken, by reason, since the start.
+    pub refused: BTreeMap<String, u64>,
+    /// Servers that do not want to be asked.
+    pub banned: Vec<String>,
+    /// The servers contradict each other, and nobody is believed.
+    pub disagreement: bool,
+    /// A large correction that has to be confirmed.
+    pub doubted: Option<i64>,
+    /// How far the host's clock is from ours, where it may not move it.
+    pub host_away: Option<i64>,
 }
 
 /// A connection to a broker.

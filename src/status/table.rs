@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use chrono::DateTime;
 
 use crate::status::health::spoken;
-use crate::status::{Example, Level, Link, LinkState, Status};
+use crate::status::{Example, Level, Link, LinkState, Status, Timekeeping};
 
 /// Width of the words at the left.
 const LEFT: usize = 12;
@@ -70,6 +70,26 @@ impl Table {
             .clock
             .map_or_else(String::new, |quality| format!("{quality:?}, ").to_lowercase());
         self.row("clock", &format!("{quality}{}", moment(self.at)));
+        self.timekeeping(&status.timekeeping);
+    }
+
+    fn timekeeping(&mut self, time: &Timekeeping) {
+        if let (Some(reference), Some(age)) = (&time.reference, time.age) {
+            let offset = time.offset_us.unwrap_or_default();
+            let bound = time.bound.map_or_else(|| "unknown".to_owned(), spoken);
+            let taken = format!(
+                "from {} {} ago, corrected by {} us, now off by {bound} at most",
+                plain(reference),
+                spoken(age),
+                offset
+            );
+            self.row("", &taken);
+        }
+        let refused: Vec<_> =
+            time.refused.iter().map(|(reason, count)| format!("{count} {reason}")).collect();
+        if !refused.is_empty() {
+            self.row("", &format!("refused answers: {}", refused.join(", ")));
+        }
     }
 
     fn link(&self, link: &Link, waiting: &str) -> String {

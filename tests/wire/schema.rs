@@ -10,6 +10,15 @@ use crate::contract::{CONTRACT, REPLAY_LINE};
 
 const GENERATION: &str = "0197f0c3a1b27e5f";
 
+fn online() -> Value {
+    json!({
+        "schema": 1, "generation": GENERATION, "version": "0.1.0", "status": "online", "at": 9, "since": 7,
+        "health": "degraded", "reasons": [{ "level": "degraded", "code": "lag", "text": "late" }],
+        "clock": "suspect", "clock_source": "host", "clock_bound": 9, "watermark": 7, "lag": 2, "devices": 3, "active": 2, "outbox": 1,
+        "outbox_bytes": 400, "received": 5, "late": 0, "quarantined": 0, "malformed": 0, "unmatched": 0,
+    })
+}
+
 /// A message of each kind that has every field.
 fn whole() -> BTreeMap<&'static str, Value> {
     let result = json!({
@@ -72,14 +81,13 @@ fn whole() -> BTreeMap<&'static str, Value> {
             }),
         ),
         (
-            "status",
+            "clock",
             json!({
-                "schema": 1, "generation": GENERATION, "version": "0.1.0", "status": "online", "at": 9, "since": 7,
-                "health": "degraded", "reasons": [{ "level": "degraded", "code": "lag", "text": "late" }],
-                "clock": "suspect", "watermark": 7, "lag": 2, "devices": 3, "active": 2, "outbox": 1,
-                "outbox_bytes": 400, "received": 5, "late": 0, "quarantined": 0, "malformed": 0, "unmatched": 0,
+                "schema": 1, "generation": GENERATION, "from": 5, "to": 7, "shift": 2, "source": "host",
+                "initial": false,
             }),
         ),
+        ("status", online()),
     ])
 }
 
@@ -133,10 +141,12 @@ fn allowed(kind: &str, field: &str, value: &Value) -> bool {
         "record" => true,
         "source" | "topic" | "region" | "device" | "window" => value.is_string(),
         "watermark" | "arrival" => value.is_null() || *value == -1,
-        "start" | "end" | "time" | "first_at" | "last_at" | "device_time" | "at" | "since" => {
-            *value == -1
-        }
+        "start" | "end" | "time" | "first_at" | "last_at" | "device_time" | "at" | "since"
+        | "from" | "to" | "shift" => *value == -1,
         "version" => value.is_string(),
+        "clock_source" => value.is_string() || value.is_null(),
+        "clock_bound" => value.is_null(),
+        "initial" => *value == true,
         "reasons" => *value == json!([]),
         "lag" => value.is_null() || *value == -1,
         "status" | "health" | "active" | "outbox" | "outbox_bytes" | "received" | "late"
