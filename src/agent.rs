@@ -34,7 +34,7 @@ use crate::phase::{Phase, reach};
 use crate::status::LinkState;
 use crate::status::socket::{Request, Server};
 use crate::store::{Entry, Outbox, SledStore, Store, StoreError, Subscriptions};
-use crate::time::{ArrivalTime, ClockStatus, Now};
+use crate::time::{ClockStatus, MonoTime, Now};
 use crate::wire::encode::{Identity, encode};
 
 use self::adrift::Adrift;
@@ -90,8 +90,8 @@ pub async fn run(
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), AgentError> {
     let mut shutdown = pin!(shutdown);
-    let since = clock.now().wall;
-    let mut session = Session::open(config, clock, since)?;
+    let started = clock.now().mono;
+    let mut session = Session::open(config, clock, started)?;
     // Before anybody is asked. What is kept moves with what is heard, under whatever clock: it costs no commit.
     clock.set_floor(session.engine.listened());
     let keeper = Keeper::start(clock);
@@ -110,7 +110,7 @@ pub async fn run(
         let last = session.status();
         drop(session);
         let adrift = Adrift::new(config, clock, &keeper, last, &failed);
-        let reopened = adrift.reopens(since, &mut pause, &mut server, &mut shutdown).await;
+        let reopened = adrift.reopens(started, &mut pause, &mut server, &mut shutdown).await;
         let Some(again) = reopened else { return Ok(()) };
         session = again;
         info!("the store is open again");
@@ -157,7 +157,7 @@ enum Wake {
 }
 
 impl<'a> Session<'a> {
-    fn open(config: &'a Config, clock: &'a Clock, since: ArrivalTime) -> Result<Self, AgentError> {
+    fn open(config: &'a Config, clock: &'a Clock, started: MonoTime) -> Result<Self, AgentError> {
         let now = clock.now();
         let (mut store, engine) = open_store(config, now)?;
         reach(Phase::Recovering);
@@ -175,7 +175,7 @@ impl<'a> Session<'a> {
         let egress = egress_config(config, clock, &identity.generation.to_string());
         info!(devices = %ingress.broker, central = %egress.broker, "connecting");
         let addresses = [ingress.broker.to_string(), egress.broker.to_string()];
-        let mut observed = Observed::new(since, now, addresses);
+        let mut observed = Observed::new(started, now, addresses);
         observed.no_room_before(engine.books().no_room);
         let clock_of_arrivals = clock.clone();
         let mut session = Self {

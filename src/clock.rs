@@ -39,6 +39,10 @@ pub use self::server::ServerName;
 
 const MILLI: i64 = 1_000_000;
 
+fn nanos(span: Duration) -> i64 {
+    i64::try_from(span.as_nanos()).unwrap_or(i64::MAX)
+}
+
 /// What the wall time is taken from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Source {
@@ -113,7 +117,6 @@ impl Default for Pace {
 
 impl Pace {
     fn patience(&self) -> Patience {
-        let nanos = |span: Duration| i64::try_from(span.as_nanos()).unwrap_or(i64::MAX);
         Patience {
             first: nanos(self.quick),
             jump: nanos(self.shortest),

@@ -17,7 +17,7 @@ use crate::egress::{Egress, EgressEvent};
 use crate::status::socket::Server;
 use crate::status::{LinkState, Status, health};
 use crate::store::StoreError;
-use crate::time::{ArrivalTime, ClockStatus};
+use crate::time::{ClockStatus, MonoTime};
 
 /// The agent without a store.
 pub(super) struct Adrift<'a> {
@@ -56,14 +56,14 @@ impl<'a> Adrift<'a> {
     /// leave.
     pub(super) async fn reopens(
         mut self,
-        since: ArrivalTime,
+        started: MonoTime,
         pause: &mut Duration,
         server: &mut Server,
         shutdown: &mut (impl Future<Output = ()> + Unpin),
     ) -> Option<Session<'a>> {
         while self.waits(*pause, server, shutdown).await {
             *pause = (*pause * 2).min(STORE_PAUSES.1);
-            match Session::open(self.config, self.clock, since) {
+            match Session::open(self.config, self.clock, started) {
                 Ok(session) => return Some(session),
                 Err(error) => {
                     warn!(%error, ?pause, "the store cannot be opened yet");

@@ -11,7 +11,7 @@ use crate::status::{
     Devices, Example, Link, LinkState, MOST_REGIONS, Outbox, Region, SCHEMA, Status, Store, health,
 };
 use crate::store;
-use crate::time::{ArrivalTime, Now};
+use crate::time::{ArrivalTime, MonoTime, Now, Span};
 
 use super::Session;
 use super::timekeeping::timekeeping;
@@ -36,7 +36,8 @@ pub(super) struct Observed {
 
 impl Observed {
     /// Nothing is connected yet.
-    pub(super) fn new(since: ArrivalTime, now: Now, [broker, upstream]: [String; 2]) -> Self {
+    pub(super) fn new(started: MonoTime, now: Now, [broker, upstream]: [String; 2]) -> Self {
+        let since = now.wall - (now.mono - started);
         let link = |address| Link { address, since: now.wall.0, ..Link::default() };
         Self {
             since,
@@ -47,6 +48,19 @@ impl Observed {
             lost_at: None,
             no_room: 0,
             no_room_at: None,
+        }
+    }
+
+    /// The clock was set: what happened did so as long ago as before.
+    pub(super) fn shift(&mut self, by: Span) {
+        self.since = self.since + by;
+        for link in [&mut self.broker, &mut self.upstream] {
+            link.since = link.since.saturating_add(by.0);
+        }
+        let commit = self.last_commit.as_mut().map(|(at, _)| at);
+        let others = [self.lost_at.as_mut(), self.no_room_at.as_mut()];
+        for at in others.into_iter().chain([commit]).flatten() {
+            *at = *at + by;
         }
     }
 
@@ -184,4 +198,23 @@ fn examples(recent: &Recent) -> Vec<Example> {
         last: seen.last.map(|at| at.0),
     };
     recent.iter().map(example).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_that_is_set_changes_no_age() {
+        let at = |wall, mono| Now { wall: ArrivalTime(wall), mono: MonoTime(mono) };
+        let mut observed = Observed::new(MonoTime(3), at(1_010, 13), ["a".into(), "b".into()]);
+        assert_eq!(observed.since, ArrivalTime(1_000));
+        observed.last_commit = Some((ArrivalTime(1_005), 2));
+        observed.no_room(1, at(1_006, 9));
+        observed.shift(Span(500));
+        assert_eq!((observed.since, observed.broker.since), (ArrivalTime(1_500), 1_510));
+        assert_eq!(observed.upstream.since, 1_510);
+        assert_eq!(observed.last_commit, Some((ArrivalTime(1_505), 2)));
+        assert_eq!((observed.no_room_at, observed.lost_at), (Some(ArrivalTime(1_506)), None));
+    }
 }

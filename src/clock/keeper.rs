@@ -13,7 +13,7 @@ use super::refusal::Refusal;
 use super::schedule::{Schedule, Standing};
 use super::selection::{Choice, Estimate, choose};
 use super::server::{Burst, ServerName, ask};
-use super::{Clock, Reference, Shared, Source};
+use super::{Clock, Reference, Shared, Source, nanos};
 
 /// Longest sleep: timers do not count while the machine is suspended, and `CLOCK_BOOTTIME` does.
 const NAP: Duration = Duration::from_secs(60);
@@ -69,10 +69,6 @@ async fn keep(shared: Arc<Shared>) {
             sleep(wait.min(NAP)).await;
         }
     }
-}
-
-fn nanos(span: Duration) -> i64 {
-    i64::try_from(span.as_nanos()).unwrap_or(i64::MAX)
 }
 
 /// Asks whoever there is to be asked.

@@ -9,11 +9,11 @@ use tokio::net::{UdpSocket, lookup_host};
 use tokio::time::{sleep, timeout, timeout_at};
 use tracing::debug;
 
-use super::Pace;
 use super::host::boottime;
 use super::query::{PACKET, Query, Reply, Sample};
 use super::refusal::Refusal;
 use super::schedule::Standing;
+use super::{Pace, nanos};
 
 /// How long a name may take to be resolved.
 const RESOLVING: Duration = Duration::from_secs(5);
@@ -140,6 +140,10 @@ impl Burst {
             let received = timeout_at(deadline, socket.recv_from(&mut buffer)).await;
             let at = boottime();
             let (length, from) = received.map_err(|_| Refusal::Silent)?.map_err(network)?;
+            // A task that is held up finds the answer before the end of its patience.
+            if at - sent > nanos(patience) {
+                return Err(Refusal::Silent);
+            }
             match query.judge(Reply { bytes: &buffer[..length], from, at }) {
                 Err(refusal) if refusal.is_of_a_stranger() => self.refused.push(refusal),
                 judged => return judged,

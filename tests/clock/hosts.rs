@@ -265,5 +265,11 @@ async fn a_host_of_1970_listens_says_why_the_centre_is_away_and_is_there_as_soon
     let took = since.elapsed();
     assert!(took < Duration::from_secs(2), "{took:?}");
     stage.is_right();
+    let status = stage.status();
+    for since in ["/since", "/broker/since", "/upstream/since"] {
+        let since = status.pointer(since).and_then(Value::as_i64).expect("a time");
+        let ago = machine() - since;
+        assert!((0..HOUR).contains(&ago), "{status:#}");
+    }
     agent.stop();
 }
