@@ -8,6 +8,7 @@
 //! acknowledge what was never written.
 
 mod adrift;
+mod alerts;
 mod leaving;
 mod links;
 mod observed;
@@ -326,6 +327,7 @@ impl<'a> Session<'a> {
         self.engine.handle(input, now, &mut self.effects);
         let mut outputs = std::mem::take(&mut self.effects.outputs);
         for output in outputs.drain(..) {
+            alerts::log(&output);
             let encoded = encode(&output, &self.identity, self.config.upstream.fields);
             self.append(Entry {
                 topic: encoded.topic,

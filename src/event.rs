@@ -291,11 +291,67 @@ pub struct Alert {
 }
 
 /// Kinds of alerts. The names are part of the upstream contract.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AlertKind {
     /// The device lags more than `max-hold` behind its region: the region no longer waits for it.
     HeldOut,
     /// It is back within `max-hold`.
     BackIn,
+    /// The device writes its times in another unit than before, and each is read as what it is.
+    UnitChanged {
+        /// How it wrote them before.
+        before: TimeUnit,
+        /// How it does now.
+        unit: TimeUnit,
+    },
+    /// The device wrote a local time that its zone leaves out; it counts as if the clocks had not been changed.
+    SkippedHour {
+        /// What the first such time of this change is read as.
+        time: EventTime,
+    },
+}
+
+impl AlertKind {
+    /// Its name in messages.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::HeldOut => "held-out",
+            Self::BackIn => "back-in",
+            Self::UnitChanged { .. } => "unit-changed",
+            Self::SkippedHour { .. } => "skipped-hour",
+        }
+    }
+}
+
+/// How a device writes its times. The names are part of the upstream contract.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum TimeUnit {
+    /// Seconds since the epoch.
+    Seconds,
+    /// Milliseconds since the epoch.
+    Milliseconds,
+    /// Microseconds since the epoch.
+    Microseconds,
+    /// Nanoseconds since the epoch.
+    Nanoseconds,
+    /// Date and time of day.
+    Text,
+}
+
+impl TimeUnit {
+    /// All of them.
+    pub const ALL: [Self; 5] =
+        [Self::Seconds, Self::Milliseconds, Self::Microseconds, Self::Nanoseconds, Self::Text];
+
+    /// Its name in messages.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Seconds => "seconds",
+            Self::Milliseconds => "milliseconds",
+            Self::Microseconds => "microseconds",
+            Self::Nanoseconds => "nanoseconds",
+            Self::Text => "text",
+        }
+    }
 }

@@ -2,7 +2,9 @@
 //!
 //! What is missing is completed and what contradicts itself is refused by `check`; here only the shape is read.
 
-use super::values::{Date, Duration, Format, Place, Pointer, Scalars, Size, Told, Version, Whole};
+use super::values::{
+    Date, Duration, Format, Place, Pointer, Scalars, Size, Told, Version, Whole, ZoneName,
+};
 
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
@@ -232,6 +234,7 @@ table! {
         from: Place,
         #[serde(rename = "as")]
         format: Format,
+        zone: ZoneName,
     }
 }
 

@@ -8,7 +8,7 @@ use crate::engine::settings::{Aggregates, MetricSpec, SourceMetric, WindowSpec};
 use crate::ids::SourceId;
 use crate::time::Span;
 use crate::wire::profile::{
-    Condition, MetricField, Profile, ProfileError, ProfileSpec, Reference, TimeFormat,
+    Condition, MetricField, Profile, ProfileError, ProfileSpec, Reference, TimeFormat, ZoneError,
 };
 use crate::wire::topic::Template;
 
@@ -349,7 +349,11 @@ fn time(
     if raw.format.is_none() {
         review.refuse(&path.key("as"), "missing; say how it is written: as = \"epoch_ms\"");
     }
-    Some((raw.from.as_ref()?.0.clone(), raw.format?.0))
+    let zone = raw.zone.as_ref().map(|zone| zone.0.clone());
+    let format = raw.format?.0.with(zone);
+    let refuse = |error: &ZoneError| review.refuse(&path.key("zone"), error.to_string());
+    let format = format.inspect_err(refuse).ok()?;
+    Some((raw.from.as_ref()?.0.clone(), format))
 }
 
 fn condition(

@@ -76,6 +76,8 @@ columns! {
     empty,
     /// Of `malformed`: nothing in it that the source asks for.
     shape,
+    /// Records with a local time in an hour that their zone leaves out (in no balance).
+    skipped_hour,
 }
 
 impl Books {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::engine::context::{Context, Trigger};
 use crate::engine::effect::Effects;
 use crate::engine::emission::Change;
+use crate::engine::habit::Habit;
 use crate::engine::pane::{Pane, Samples};
 use crate::engine::region::Region;
 use crate::engine::settings::{Policy, Revisions, WindowSpec};
@@ -60,6 +61,8 @@ pub struct Device {
     pub raising: Option<(EventTime, Cause)>,
     /// How many refused records were told this hour.
     pub refusals: crate::engine::side_output::RateLimit,
+    /// How it writes its times.
+    pub habit: Habit,
     /// Windows that the store still has and that are final, by window and start.
     pub closed: Vec<(usize, EventTime)>,
     /// It differs from what the store has.

@@ -1,8 +1,10 @@
 //! A message on its way in: decode → per item: retained, duplicate, time, value, late → windows → watermarks.
 
 use crate::engine::Engine;
-use crate::engine::device::{Added, Record};
+use crate::engine::dedup::Fingerprint;
+use crate::engine::device::{Added, Device, Record};
 use crate::engine::effect::Effects;
+use crate::engine::habit::settle;
 use crate::engine::input::{Publish, Topic};
 use crate::engine::settings::Scope;
 use crate::engine::side_output::{Origin, refused};
@@ -10,7 +12,7 @@ use crate::engine::validity::{Verdict, judge};
 use crate::engine::watermark::bounded;
 use crate::event::{Cause, LateRecord, Output, Reason};
 use crate::time::{ArrivalTime, EventTime, Now};
-use crate::wire::decode::{Decoded, Item, Scratch};
+use crate::wire::decode::{Decoded, Item, Scratch, Stamp};
 
 /// An item that passed the guards.
 #[derive(Clone, Copy, Debug)]
@@ -154,6 +156,7 @@ impl Engine {
             return None;
         };
         self.refresh_region(self.devices[device].region, out);
+        let (raw, item) = (item, self.settled(device, item, message));
         if message.publish.retain && !self.tells_news(device, item) {
             self.books.retained_ignored += 1;
             return None;
@@ -179,10 +182,29 @@ impl Engine {
         };
         if !message.publish.retain {
             self.hear(device);
+            if seen {
+                self.note_habit(device, raw, at, out);
+            }
         }
         let heartbeat = item.heartbeat && !message.publish.retain && seen;
         let valued = item.has_value();
         Some(Judged { item: index, device, at, seen, heartbeat, valued })
+    }
+
+    /// An item with one time, where it has a local one that is there twice.
+    fn settled<'a>(&self, device: usize, item: Item<'a>, message: &Message<'_>) -> Item<'a> {
+        let Stamp::Repeated { earlier, .. } = item.time else { return item };
+        let Device { generator, habit, policy, .. } = &self.devices[device];
+        let last = generator.highest().max(habit.repeated);
+        let time = settle(item.time, message.arrival, policy.future_tolerance, last);
+        let first = Item { time: Stamp::At(earlier), ..item };
+        // What is delivered again stays what it was, however late.
+        let again = message.publish.dup && self.dedup.is_seen(self.fingerprint(first, message));
+        if again { first } else { Item { time, ..item } }
+    }
+
+    fn fingerprint(&self, item: Item<'_>, message: &Message<'_>) -> Fingerprint {
+        self.recogniser.fingerprint(message.topic, item.device, item.content, item.time.time())
     }
 
     /// A retained message is history: a sample, if its own time is newer than anything seen of the device.
@@ -197,10 +219,8 @@ impl Engine {
 
     /// Whether a record was not seen before; remembers it.
     fn is_new(&mut self, item: Item<'_>, message: &Message<'_>) -> bool {
-        let time = item.time.time();
-        let fingerprint =
-            self.recogniser.fingerprint(message.topic, item.device, item.content, time);
-        if time.is_some() {
+        let fingerprint = self.fingerprint(item, message);
+        if item.time.time().is_some() {
             return self.dedup.remember(fingerprint);
         }
         if message.publish.dup && self.dedup.is_redelivery(fingerprint) {

@@ -18,6 +18,7 @@ pub mod dedup;
 pub mod device;
 pub mod effect;
 pub mod emission;
+pub mod habit;
 pub mod input;
 mod intake;
 pub mod listen;
@@ -52,6 +53,7 @@ use crate::engine::deadline::{Deadlines, Silence};
 use crate::engine::dedup::{Dedup, Recogniser};
 use crate::engine::device::{Activity, Device};
 use crate::engine::effect::Effects;
+use crate::engine::habit::Habit;
 use crate::engine::input::{Ingress, Input};
 use crate::engine::intake::Judged;
 use crate::engine::listen::Listening;
@@ -361,6 +363,7 @@ impl Engine {
             registered: None,
             raising: None,
             refusals: RateLimit::default(),
+            habit: Habit::default(),
             closed: Vec::new(),
             dirty: false,
             identity_is_stored: false,

@@ -4,6 +4,7 @@ use crate::engine::aggregate::Gauge;
 use crate::engine::codec::{Reader, Writer};
 use crate::engine::device::{Activity, Device};
 use crate::engine::emission::Emission;
+use crate::engine::habit::Habit;
 use crate::engine::pane::{Pane, Samples};
 use crate::engine::partition::Partition;
 use crate::engine::region::{Region, RegionPane, RegionSamples};
@@ -141,8 +142,12 @@ impl Progress {
 pub(super) fn device_record(device: &Device) -> Vec<u8> {
     let mut w = Writer::default();
     Progress::of(device).write(&mut w, EventTime(0));
-    if device.refusals != RateLimit::default() {
+    let habit = device.habit.to_byte();
+    if device.refusals != RateLimit::default() || habit != 0 {
         write_limit(&mut w, &device.refusals);
+    }
+    if habit != 0 {
+        w.u8(habit);
     }
     w.0
 }
@@ -152,6 +157,9 @@ pub(super) fn read_device_record(device: &mut Device, value: &[u8]) -> Option<()
     Progress::read(&mut r, EventTime(0))?.apply(device);
     if !r.0.is_empty() {
         device.refusals = read_limit(&mut r)?;
+    }
+    if !r.0.is_empty() {
+        device.habit = Habit::from_byte(r.u8()?)?;
     }
     Some(())
 }

@@ -9,14 +9,14 @@
 //! | 2 | gateway: listened time, books, where the logs begin |
 //! | 3 | region: its name and watermarks |
 //! | 4 | identity of a device, written once |
-//! | 5 | device: its progress (highest event time, watermark, last heard, whether idle), refusals told |
+//! | 5 | device: its progress (highest event time, watermark, last heard, whether idle), refusals told, how it writes its times |
 //! | 6 | pane of a device: samples and what was told, and the device's progress |
 //! | 7 | roll-up of a region |
 //! | 8, 9 | segments of the duplicate memory |
 //! | 10 | seed of the duplicate memory |
 //!
 //! A message changes its device's progress and one pane. To write one record and not two, the progress goes into that
-//! pane; the device's own record is written only when no pane is. So a store holds progress of several ages. Nothing of
+//! pane; the device's own record is written only when no pane is, or when something is new that only it has. So a store holds progress of several ages. Nothing of
 //! it ever moves back, hence the newest is the greatest of them.
 
 use std::collections::BTreeSet;
@@ -88,6 +88,7 @@ impl Engine {
         self.stored_gateway.clear();
         for index in 0..self.devices.len() {
             self.devices[index].identity_is_stored = false;
+            self.devices[index].habit.stored = 0;
             self.mark(index);
             self.devices[index].panes.iter_mut().for_each(|pane| pane.dirty = true);
         }
@@ -138,7 +139,9 @@ impl Engine {
                 let key = pane_key(index, pane.window, pane.start);
                 changes.push((key, Some(pane_record(pane, metrics, progress.take()))));
             }
-            if progress.is_some() || device.refusals != RateLimit::default() {
+            let habit = device.habit.to_byte();
+            let new_habit = std::mem::replace(&mut device.habit.stored, habit) != habit;
+            if progress.is_some() || device.refusals != RateLimit::default() || new_habit {
                 changes.push((key(DEVICE, &number(index)), Some(device_record(device))));
             }
         }

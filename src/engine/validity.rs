@@ -5,7 +5,7 @@
 
 use crate::engine::settings::Policy;
 use crate::event::Reason;
-use crate::time::{ArrivalTime, EventTime};
+use crate::time::{ArrivalTime, DeviceTime, EventTime};
 use crate::wire::decode::Stamp;
 
 /// What a device time ends as.
@@ -24,28 +24,37 @@ pub enum Verdict {
 /// Judges a device time. `arrival` is `None` where there is no clock: then nothing is held against one.
 pub fn judge(stamp: Stamp, arrival: Option<ArrivalTime>, policy: &Policy) -> Verdict {
     match (stamp, arrival) {
-        (Stamp::At(time), None) => Verdict::Accepted(time.accepted()),
+        (
+            Stamp::At(time)
+            | Stamp::Skipped { at: time, .. }
+            | Stamp::Repeated { earlier: time, .. }, // one was taken before
+            arrival,
+        ) => judge_time(time, arrival, policy),
         (_, None) => Verdict::Quarantined(Reason::NoTime),
         (Stamp::Undeclared, Some(arrival)) => Verdict::Arrival(arrival.stamped()),
         (Stamp::Unusable, Some(arrival)) => Verdict::Stamped(arrival.stamped()),
-        (Stamp::At(time), Some(arrival)) => {
-            if time < policy.not_before {
-                Verdict::Stamped(arrival.stamped())
-            } else if time.0 > (arrival + policy.future_tolerance).0 {
-                Verdict::Quarantined(Reason::Future)
-            } else if time.0 < (arrival - policy.past_limit).0 {
-                Verdict::Quarantined(Reason::Past)
-            } else {
-                Verdict::Accepted(time.accepted())
-            }
-        }
+        // Becomes a time with the moment at which the device was started, once that is estimated.
+        (Stamp::Uptime(_), Some(arrival)) => Verdict::Stamped(arrival.stamped()),
+    }
+}
+
+fn judge_time(time: DeviceTime, arrival: Option<ArrivalTime>, policy: &Policy) -> Verdict {
+    let Some(arrival) = arrival else { return Verdict::Accepted(time.accepted()) };
+    if time < policy.not_before {
+        Verdict::Stamped(arrival.stamped())
+    } else if time.0 > (arrival + policy.future_tolerance).0 {
+        Verdict::Quarantined(Reason::Future)
+    } else if time.0 < (arrival - policy.past_limit).0 {
+        Verdict::Quarantined(Reason::Past)
+    } else {
+        Verdict::Accepted(time.accepted())
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::time::{DeviceTime, Span};
+    use crate::time::Span;
 
     const NOON: i64 = 1_795_953_600_000;
 
@@ -71,17 +80,17 @@ mod tests {
         for unset in [0, 5_000, i64::MIN, 946_684_800_000, Policy::default().not_before.0 - 1] {
             assert_eq!(at(unset), Verdict::Stamped(EventTime(NOON)), "{unset}");
         }
-        assert_eq!(
-            judge(Stamp::Unusable, Some(ArrivalTime(NOON)), &Policy::default()),
-            Verdict::Stamped(EventTime(NOON))
-        );
+        for stamp in [Stamp::Unusable, Stamp::Uptime(Span(5))] {
+            let verdict = judge(stamp, Some(ArrivalTime(NOON)), &Policy::default());
+            assert_eq!(verdict, Verdict::Stamped(EventTime(NOON)));
+        }
     }
 
     #[test]
     fn without_a_clock_a_device_time_is_believed_and_nothing_takes_its_place() {
         let ahead = Stamp::At(DeviceTime(i64::MAX));
         assert_eq!(judge(ahead, None, &Policy::default()), Verdict::Accepted(EventTime::MAX));
-        for stamp in [Stamp::Unusable, Stamp::Undeclared] {
+        for stamp in [Stamp::Unusable, Stamp::Undeclared, Stamp::Uptime(Span(5))] {
             let verdict = judge(stamp, None, &Policy::default());
             assert_eq!(verdict, Verdict::Quarantined(Reason::NoTime));
         }

@@ -10,7 +10,7 @@ use serde::{Serialize, Serializer};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::event::{
-    Alert, AlertKind, Class, LateRecord, Output, Refused, RegionResult, WatermarkReport,
+    Alert, AlertKind, Class, LateRecord, Output, Refused, RegionResult, TimeUnit, WatermarkReport,
     WindowResult,
 };
 use crate::ids::{DeviceId, Generation, RegionId, SourceId, WindowId};
@@ -95,11 +95,22 @@ fn supersedes(output: &Output, topic: &str, identity: &Identity) -> Option<u64> 
     let firing = match output {
         Output::Window(result) => &result.firing,
         Output::Region(result) => &result.firing,
-        Output::Watermark(_) | Output::Alert(_) => return Some(xxh3_64(topic.as_bytes())),
+        Output::Alert(alert) => return Some(supersedes_alert(alert.kind, topic)),
+        Output::Watermark(_) => return Some(xxh3_64(topic.as_bytes())),
         Output::Late(_) | Output::Refused(_) => return None,
     };
     let Identity { gateway, generation } = identity;
     Some(xxh3_64(format!("{topic}\n{generation}\n{}\n{gateway}", firing.start.0).as_bytes()))
+}
+
+/// Held out and back in are news of one thing, the others each of its own.
+fn supersedes_alert(kind: AlertKind, topic: &str) -> u64 {
+    match kind {
+        AlertKind::HeldOut | AlertKind::BackIn => xxh3_64(topic.as_bytes()),
+        AlertKind::UnitChanged { .. } | AlertKind::SkippedHour { .. } => {
+            xxh3_64(format!("{topic}\n{}", kind.as_str()).as_bytes())
+        }
+    }
 }
 
 #[derive(Serialize)]
@@ -190,7 +201,7 @@ enum Content<'a> {
     Late(LateView<'a>),
     Refused(RefusedView<'a>),
     Watermark { watermark: Option<i64>, clock: ClockQuality },
-    Alert { kind: AlertKind, watermark: Option<i64> },
+    Alert(AlertView),
 }
 
 impl<'a> Body<'a> {
@@ -203,9 +214,7 @@ impl<'a> Body<'a> {
             Output::Watermark(WatermarkReport { watermark, clock, .. }) => {
                 Content::Watermark { watermark: watermark.and_then(finite_time), clock: *clock }
             }
-            Output::Alert(Alert { kind, watermark, .. }) => {
-                Content::Alert { kind: *kind, watermark: finite_time(*watermark) }
-            }
+            Output::Alert(alert) => Content::Alert(AlertView::of(alert)),
         };
         Self { schema: SCHEMA, generation: identity.generation, content }
     }
@@ -218,6 +227,30 @@ pub(super) fn finite_time(time: EventTime) -> Option<i64> {
 
 pub(super) fn is_zero<N: PartialEq + Default>(count: &N) -> bool {
     *count == N::default()
+}
+
+#[derive(Serialize)]
+struct AlertView {
+    kind: &'static str,
+    watermark: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    unit_before: Option<TimeUnit>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    unit: Option<TimeUnit>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    time: Option<i64>,
+}
+
+impl AlertView {
+    fn of(alert: &Alert) -> Self {
+        let (unit_before, unit, time) = match alert.kind {
+            AlertKind::UnitChanged { before, unit } => (Some(before), Some(unit), None),
+            AlertKind::SkippedHour { time } => (None, None, Some(time.0)),
+            AlertKind::HeldOut | AlertKind::BackIn => (None, None, None),
+        };
+        let watermark = finite_time(alert.watermark).filter(|_| alert.watermark != EventTime::MIN);
+        Self { kind: alert.kind.as_str(), watermark, unit_before, unit, time }
+    }
 }
 
 #[derive(Serialize)]
@@ -608,6 +641,51 @@ mod tests {
         assert_ne!(key(&alert()), key(&watermark(None)));
         let alone = [Output::Late(late()), Output::Refused(refused(Reason::Past))];
         assert!(alone.iter().all(|output| key(output).is_none()));
+    }
+
+    #[test]
+    fn an_alert_is_superseded_by_news_of_the_same_thing_only() {
+        let key = |kind| {
+            let Output::Alert(alert) = alert() else { unreachable!() };
+            encode(&Output::Alert(Alert { kind, ..alert }), &identity(), Fields::ALL).supersedes
+        };
+        let changed = |before, unit| AlertKind::UnitChanged { before, unit };
+        let skipped = |time| AlertKind::SkippedHour { time: EventTime(time) };
+        let (there, back) = (
+            changed(TimeUnit::Seconds, TimeUnit::Text),
+            changed(TimeUnit::Text, TimeUnit::Seconds),
+        );
+        assert_eq!(key(AlertKind::HeldOut), key(AlertKind::BackIn));
+        assert_eq!((key(there), key(skipped(1))), (key(back), key(skipped(2))));
+        let kinds = [key(AlertKind::HeldOut), key(there), key(skipped(1))];
+        assert!(kinds[0] != kinds[1] && kinds[1] != kinds[2] && kinds[0] != kinds[2]);
+    }
+
+    #[test]
+    fn an_alert_says_what_its_kind_is_about() {
+        let told = |kind, watermark| {
+            let (region, device) = ("north".into(), "m".into());
+            let mut body = body(&Output::Alert(Alert { kind, region, device, watermark }));
+            let body = body.as_object_mut().unwrap();
+            body.retain(|key, _| key != "schema" && key != "generation");
+            json!(body)
+        };
+        let (before, unit) = (TimeUnit::Seconds, TimeUnit::Microseconds);
+        assert_eq!(
+            told(AlertKind::UnitChanged { before, unit }, EventTime(7)),
+            json!({ "kind": "unit-changed", "watermark": 7, "unit_before": "seconds", "unit": "microseconds" })
+        );
+        assert_eq!(
+            told(AlertKind::SkippedHour { time: EventTime(5) }, EventTime::MIN),
+            json!({ "kind": "skipped-hour", "watermark": null, "time": 5 })
+        );
+        assert_eq!(
+            told(AlertKind::BackIn, EventTime::MAX),
+            json!({ "kind": "back-in", "watermark": null })
+        );
+        for unit in TimeUnit::ALL {
+            assert_eq!(json!(unit), json!(unit.as_str()));
+        }
     }
 
     #[test]
