@@ -92,6 +92,8 @@ pub struct Firing {
     pub samples: u32,
     /// How many of these carry the arrival time because their own stamp was unusable.
     pub stamped: u32,
+    /// How many of these carry their device time corrected by the offset of the device's clock.
+    pub corrected: u32,
     /// The window began before the store that computed it existed.
     pub partial: bool,
     /// Quality of the gateway's clock when it fired.
@@ -165,6 +167,27 @@ pub struct RegionResult {
     pub metrics: Vec<MetricResult>,
 }
 
+/// How an event time was made that is not the device time as it was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Method {
+    /// The estimated offset of the device's clock was added to it.
+    Offset,
+    /// The arrival time took its place.
+    Arrival,
+}
+
+/// What an event time was before it was corrected or replaced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Moved {
+    /// Raw device time, where one could be read.
+    pub device_time: Option<i64>,
+    /// What was added to it.
+    pub offset: Option<Span>,
+    /// How the event time was made.
+    pub method: Method,
+}
+
 /// A record that came after its window was final. Forwarded whole.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LateRecord {
@@ -176,6 +199,8 @@ pub struct LateRecord {
     pub device: DeviceId,
     /// Its event time.
     pub time: EventTime,
+    /// How that was made, where it is not the device time as written.
+    pub moved: Option<Moved>,
     /// The window it would have gone to.
     pub window: WindowId,
     /// Start of that window.
@@ -249,6 +274,8 @@ pub struct Refused {
     pub topic: String,
     /// Raw device time, where one could be read.
     pub device_time: Option<i64>,
+    /// The offset that was added to it before it was refused.
+    pub offset: Option<Span>,
     /// When it arrived; `None` in a replay of payloads without arrival times.
     pub arrival: Option<ArrivalTime>,
     /// The first bytes of what was received, at most [`Refused::CONTENT_LIMIT`].
@@ -286,8 +313,10 @@ pub struct Alert {
     pub region: RegionId,
     /// Device it happened to.
     pub device: DeviceId,
-    /// Its watermark then.
+    /// Its watermark then; [`EventTime::MIN`] before the first.
     pub watermark: EventTime,
+    /// Alerts of its clock: event time less device time.
+    pub offset: Option<Span>,
 }
 
 /// Kinds of alerts. The names are part of the upstream contract.
@@ -298,4 +327,17 @@ pub enum AlertKind {
     HeldOut,
     /// It is back within `max-hold`.
     BackIn,
+    /// The device's clock is off, and its times are corrected from now on, or by another offset.
+    ClockCorrected,
+    /// The same, and nothing is corrected (`correct = "flag"`).
+    ClockWrong,
+    /// The device's clock is right again.
+    ClockRight,
+}
+
+impl AlertKind {
+    /// Whether it speaks of the device's clock, and not of its region.
+    pub fn is_of_clock(self) -> bool {
+        matches!(self, Self::ClockCorrected | Self::ClockWrong | Self::ClockRight)
+    }
 }

@@ -76,6 +76,8 @@ columns! {
     empty,
     /// Of `malformed`: nothing in it that the source asks for.
     shape,
+    /// Records whose device time was corrected by the offset of the device's clock (in no balance).
+    corrected,
 }
 
 impl Books {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::engine::context::{Context, Trigger};
+use crate::engine::correction::DeviceClock;
 use crate::engine::effect::Effects;
 use crate::engine::emission::Change;
 use crate::engine::pane::{Pane, Samples};
@@ -10,9 +11,9 @@ use crate::engine::region::Region;
 use crate::engine::settings::{Policy, Revisions, WindowSpec};
 use crate::engine::watermark::{Generator, bounded};
 use crate::engine::window::{final_at, last_inside};
-use crate::event::{Cause, Output};
+use crate::event::{Cause, Method, Output};
 use crate::ids::{DeviceId, RegionId};
-use crate::time::{ArrivalTime, EventTime, Span};
+use crate::time::{ArrivalTime, DeviceTime, EventTime, Span};
 
 /// Whether a device is heard (device scope).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,12 +61,18 @@ pub struct Device {
     pub raising: Option<(EventTime, Cause)>,
     /// How many refused records were told this hour.
     pub refusals: crate::engine::side_output::RateLimit,
+    /// How far its clock is off.
+    pub clock: DeviceClock,
+    /// The newest time in the message in hand that may tell of its clock.
+    pub newest: Option<DeviceTime>,
     /// Windows that the store still has and that are final, by window and start.
     pub closed: Vec<(usize, EventTime)>,
     /// It differs from what the store has.
     pub dirty: bool,
     /// The store knows its name.
     pub identity_is_stored: bool,
+    /// The store knows the offset of its clock.
+    pub clock_is_stored: bool,
 }
 
 /// What became of a record.
@@ -89,8 +96,8 @@ pub struct Record<'a> {
     pub values: &'a [Option<f64>],
     /// Its event time.
     pub at: EventTime,
-    /// The event time is the arrival time, in the place of an unusable stamp.
-    pub stamped: bool,
+    /// How the event time was made, where it is not the device time as written.
+    pub method: Option<Method>,
 }
 
 impl Device {
@@ -145,7 +152,8 @@ impl Device {
         let slot = cx.slots(self, source.base).bit(record.at - start);
         let pane = &mut self.panes[index];
         pane.samples.add(record.values, record.at, slot, &source.metrics);
-        pane.samples.stamped += u32::from(record.stamped);
+        pane.samples.stamped += u32::from(record.method == Some(Method::Arrival));
+        pane.samples.corrected += u32::from(record.method == Some(Method::Offset));
         pane.dirty = true;
         let past = self.changed(cx, w, index, region, out);
         Added::Aggregated { stirs: opened || past }

@@ -235,6 +235,7 @@ impl Engine {
                 region: device.region_id.clone(),
                 device: device.id.clone(),
                 watermark: change.watermark,
+                offset: None,
             }));
         }
     }

@@ -2,6 +2,7 @@
 
 use crate::engine::aggregate::Gauge;
 use crate::engine::codec::{Reader, Writer};
+use crate::engine::correction::DeviceClock;
 use crate::engine::device::{Activity, Device};
 use crate::engine::emission::Emission;
 use crate::engine::pane::{Pane, Samples};
@@ -141,8 +142,11 @@ impl Progress {
 pub(super) fn device_record(device: &Device) -> Vec<u8> {
     let mut w = Writer::default();
     Progress::of(device).write(&mut w, EventTime(0));
-    if device.refusals != RateLimit::default() {
+    if device.refusals != RateLimit::default() || device.clock.is_kept() {
         write_limit(&mut w, &device.refusals);
+    }
+    if device.clock.is_kept() {
+        device.clock.write(&mut w);
     }
     w.0
 }
@@ -152,6 +156,9 @@ pub(super) fn read_device_record(device: &mut Device, value: &[u8]) -> Option<()
     Progress::read(&mut r, EventTime(0))?.apply(device);
     if !r.0.is_empty() {
         device.refusals = read_limit(&mut r)?;
+    }
+    if !r.0.is_empty() {
+        device.clock = DeviceClock::read(&mut r)?;
     }
     Some(())
 }
@@ -247,6 +254,9 @@ pub(super) fn pane_record(
         for (gauge, metric) in samples.metrics.iter().zip(metrics) {
             write_gauge(&mut w, gauge, pane.start, metric.kept);
         }
+        if samples.corrected > 0 {
+            w.unsigned(u64::from(samples.corrected));
+        }
     }
     w.0
 }
@@ -287,9 +297,15 @@ pub(super) fn read_pane_record(
                 *mine = gauge;
             }
         }
+        samples.corrected = read_last(r)?;
     }
     pane.dirty = false;
     Some(())
+}
+
+/// A count at the end of a record, which older records do not have.
+fn read_last(r: &mut Reader<'_>) -> Option<u32> {
+    if r.0.is_empty() { Some(0) } else { r.small() }
 }
 
 pub(super) fn rollup_record(pane: &RegionPane, asked: &[Aggregates]) -> Vec<u8> {
@@ -302,6 +318,9 @@ pub(super) fn rollup_record(pane: &RegionPane, asked: &[Aggregates]) -> Vec<u8> 
     for ((gauge, sum_of_means), asked) in settled.metrics.iter().zip(asked) {
         write_gauge(&mut w, gauge, pane.start, *asked);
         w.float(*sum_of_means);
+    }
+    if settled.corrected > 0 {
+        w.unsigned(u64::from(settled.corrected));
     }
     w.0
 }
@@ -323,5 +342,6 @@ pub(super) fn read_rollup_record(
             *mine = merged;
         }
     }
+    settled.corrected = read_last(&mut r)?;
     Some(RegionPane { start, settled, emission, dirty: false })
 }

@@ -9,7 +9,7 @@
 //! | 2 | gateway: listened time, books, where the logs begin |
 //! | 3 | region: its name and watermarks |
 //! | 4 | identity of a device, written once |
-//! | 5 | device: its progress (highest event time, watermark, last heard, whether idle), refusals told |
+//! | 5 | device: its progress (highest event time, watermark, last heard, whether idle), refusals told, offset of its clock |
 //! | 6 | pane of a device: samples and what was told, and the device's progress |
 //! | 7 | roll-up of a region |
 //! | 8, 9 | segments of the duplicate memory |
@@ -88,6 +88,7 @@ impl Engine {
         self.stored_gateway.clear();
         for index in 0..self.devices.len() {
             self.devices[index].identity_is_stored = false;
+            self.devices[index].clock_is_stored = !self.devices[index].clock.is_kept();
             self.mark(index);
             self.devices[index].panes.iter_mut().for_each(|pane| pane.dirty = true);
         }
@@ -138,7 +139,8 @@ impl Engine {
                 let key = pane_key(index, pane.window, pane.start);
                 changes.push((key, Some(pane_record(pane, metrics, progress.take()))));
             }
-            if progress.is_some() || device.refusals != RateLimit::default() {
+            let clock_is_stored = std::mem::replace(&mut device.clock_is_stored, true);
+            if progress.is_some() || device.refusals != RateLimit::default() || !clock_is_stored {
                 changes.push((key(DEVICE, &number(index)), Some(device_record(device))));
             }
         }

@@ -10,7 +10,7 @@ use serde::{Serialize, Serializer};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::event::{
-    Alert, AlertKind, Class, LateRecord, Output, Refused, RegionResult, WatermarkReport,
+    Alert, AlertKind, Class, LateRecord, Method, Output, Refused, RegionResult, WatermarkReport,
     WindowResult,
 };
 use crate::ids::{DeviceId, Generation, RegionId, SourceId, WindowId};
@@ -42,7 +42,7 @@ pub struct Encoded {
     /// What it is worth when the outbox is full.
     pub class: Class,
     /// Equal for outputs of which only the last one matters: revisions of one window, watermarks of
-    /// one region, alerts of one device. An unsent one may be replaced by its successor. `None`: it stands for itself.
+    /// one region, alerts of one device on one matter. An unsent one may be replaced by its successor. `None`: it stands for itself.
     pub supersedes: Option<u64>,
 }
 
@@ -95,6 +95,9 @@ fn supersedes(output: &Output, topic: &str, identity: &Identity) -> Option<u64> 
     let firing = match output {
         Output::Window(result) => &result.firing,
         Output::Region(result) => &result.firing,
+        Output::Alert(alert) if alert.kind.is_of_clock() => {
+            return Some(xxh3_64(format!("{topic}\nclock").as_bytes()));
+        }
         Output::Watermark(_) | Output::Alert(_) => return Some(xxh3_64(topic.as_bytes())),
         Output::Late(_) | Output::Refused(_) => return None,
     };
@@ -189,8 +192,16 @@ enum Content<'a> {
     Region(RegionView<'a>),
     Late(LateView<'a>),
     Refused(RefusedView<'a>),
-    Watermark { watermark: Option<i64>, clock: ClockQuality },
-    Alert { kind: AlertKind, watermark: Option<i64> },
+    Watermark {
+        watermark: Option<i64>,
+        clock: ClockQuality,
+    },
+    Alert {
+        kind: AlertKind,
+        watermark: Option<i64>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        offset: Option<i64>,
+    },
 }
 
 impl<'a> Body<'a> {
@@ -203,9 +214,11 @@ impl<'a> Body<'a> {
             Output::Watermark(WatermarkReport { watermark, clock, .. }) => {
                 Content::Watermark { watermark: watermark.and_then(finite_time), clock: *clock }
             }
-            Output::Alert(Alert { kind, watermark, .. }) => {
-                Content::Alert { kind: *kind, watermark: finite_time(*watermark) }
-            }
+            Output::Alert(Alert { kind, watermark, offset, .. }) => Content::Alert {
+                kind: *kind,
+                watermark: finite_time(*watermark).filter(|_| *watermark != EventTime::MIN),
+                offset: offset.map(|offset| offset.0),
+            },
         };
         Self { schema: SCHEMA, generation: identity.generation, content }
     }
@@ -224,6 +237,12 @@ pub(super) fn is_zero<N: PartialEq + Default>(count: &N) -> bool {
 struct LateView<'a> {
     source: &'a SourceId,
     time: i64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    device_time: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    offset: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    method: Option<Method>,
     window: &'a WindowId,
     start: i64,
     end: i64,
@@ -238,6 +257,9 @@ impl<'a> LateView<'a> {
         Self {
             source: &late.source,
             time: late.time.0,
+            device_time: late.moved.and_then(|moved| moved.device_time),
+            offset: late.moved.and_then(|moved| moved.offset).map(|offset| offset.0),
+            method: late.moved.map(|moved| moved.method),
             window: &late.window,
             start: late.start.0,
             end: late.end.0,
@@ -257,6 +279,10 @@ struct RefusedView<'a> {
     topic: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     device_time: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    offset: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    method: Option<Method>,
     arrival: Option<i64>,
     length: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -275,6 +301,8 @@ impl<'a> RefusedView<'a> {
             device: refused.key.as_ref().map(|(_, device)| device),
             topic: &refused.topic,
             device_time: refused.device_time,
+            offset: refused.offset.map(|offset| offset.0),
+            method: refused.offset.map(|_| Method::Offset),
             arrival: refused.arrival.map(|arrival| arrival.0),
             length: refused.length,
             sha256: refused.digest.as_ref().map(|digest| hex(digest)),
@@ -315,6 +343,7 @@ mod tests {
             watermark: Some(EventTime(1_749_949_205_916)),
             samples: 360,
             stamped: 0,
+            corrected: 0,
             partial: false,
             clock: ClockQuality::Synchronised,
         }
@@ -363,6 +392,7 @@ mod tests {
             region: "north".into(),
             device: "m-0003".into(),
             time: EventTime(1_749_946_087_916),
+            moved: None,
             window: "hour".into(),
             start: EventTime(1_749_945_600_000),
             end: EventTime(1_749_949_200_000),
@@ -379,6 +409,7 @@ mod tests {
             key: None,
             topic: "meters/north/m-0003/data".into(),
             device_time: None,
+            offset: None,
             arrival: None,
             content: b"{\"a\":".to_vec(),
             length: 5,
@@ -399,6 +430,7 @@ mod tests {
             region: "north".into(),
             device: "m-0003".into(),
             watermark: EventTime(5),
+            offset: None,
         })
     }
 

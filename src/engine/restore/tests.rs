@@ -11,7 +11,7 @@ use crate::engine::input::{Ingress, Input, Publish, Topic};
 use crate::engine::settings::{Combine, Revisions, Scope, SourceMetric, SourceSettings};
 use crate::engine::tests::{MINUTE, NOON, item, settings};
 use crate::event::{Firing, Output};
-use crate::time::{MonoTime, Now};
+use crate::time::{ClockStatus, MonoTime, Now};
 use crate::wire::profile::{Condition, MetricField, Profile, ProfileSpec, TimeFormat};
 
 type Store = BTreeMap<Vec<u8>, Vec<u8>>;
@@ -41,6 +41,7 @@ fn two_sources(revisions: Revisions) -> Settings {
         base: 0,
         multiples: vec![1],
         metrics: vec![SourceMetric::new(0, settings.sources[0].metrics[0].aggregates)],
+        live: false,
     };
     settings.sources = vec![source("meters", true), source("plain", false)];
     settings.policies.default.revisions = revisions;
@@ -78,6 +79,7 @@ impl Gateway {
     }
 
     fn caught_up(&mut self, minute: i64) {
+        self.handle(minute, Input::Clock(ClockStatus::EXACT));
         self.handle(minute, Input::Ingress(Ingress::Up));
         self.handle(minute, Input::Ingress(Ingress::CaughtUp));
     }
