@@ -35,6 +35,7 @@ pub mod region;
 pub mod restore;
 mod rollup;
 pub mod settings;
+mod settle;
 pub mod side_output;
 pub mod snapshot;
 pub mod validity;

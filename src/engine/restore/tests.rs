@@ -6,6 +6,8 @@
 use std::collections::BTreeMap;
 
 use super::*;
+use crate::engine::codec::Writer;
+use crate::engine::correction::DeviceClock;
 use crate::engine::effect::Effects;
 use crate::engine::input::{Ingress, Input, Publish, Topic};
 use crate::engine::settings::{Combine, Revisions, Scope, SourceMetric, SourceSettings};
@@ -436,6 +438,27 @@ fn hearing(messages: &[(i64, Message)], settings: Settings) -> Store {
         gateway.commit(&mut store);
     }
     store
+}
+
+/// Progress, and refusals where some were told: nothing of its clock.
+#[test]
+fn the_record_of_a_device_from_before_its_clock_was_in_it_is_read() {
+    for refusals in [false, true] {
+        let settings = || two_sources(Revisions::Immediate);
+        let mut store = hearing(&[(0, reading("north", "a", 0))], settings());
+        let mut w = Writer::default();
+        w.u8(0).signed(0).signed(NOON + 9 * MINUTE).signed(NOON + 7 * MINUTE);
+        if refusals {
+            w.signed(5).unsigned(2).unsigned(1);
+        }
+        store.insert([&[DEVICE][..], &0_u32.to_be_bytes()].concat(), w.0);
+        let (engine, losses) = restore(&store, settings()).expect("it is carried on");
+        assert_eq!(losses, []);
+        assert_eq!(engine.device_watermark("north", "a"), Some(EventTime(NOON + 7 * MINUTE)));
+        let device = &engine.devices[0];
+        assert_eq!(device.clock, DeviceClock::default());
+        assert_eq!(device.refusals.withheld, u64::from(refusals));
+    }
 }
 
 /// Keys of panes in hours (window 0) or days (window 1).
