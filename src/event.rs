@@ -92,6 +92,8 @@ pub struct Firing {
     pub samples: u32,
     /// How many of these carry the arrival time because their own stamp was unusable.
     pub stamped: u32,
+    /// How many of these carry their device time corrected by the offset of the device's clock.
+    pub corrected: u32,
     /// The window began before the store that computed it existed.
     pub partial: bool,
     /// Quality of the gateway's clock when it fired.
@@ -165,6 +167,27 @@ pub struct RegionResult {
     pub metrics: Vec<MetricResult>,
 }
 
+/// How an event time was made that is not the device time as it was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Method {
+    /// The estimated offset of the device's clock was added to it.
+    Offset,
+    /// The arrival time took its place.
+    Arrival,
+}
+
+/// What an event time was before it was corrected or replaced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Moved {
+    /// Raw device time, where one could be read.
+    pub device_time: Option<i64>,
+    /// What was added to it.
+    pub offset: Option<Span>,
+    /// How the event time was made.
+    pub method: Method,
+}
+
 /// A record that came after its window was final. Forwarded whole.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LateRecord {
@@ -176,6 +199,8 @@ pub struct LateRecord {
     pub device: DeviceId,
     /// Its event time.
     pub time: EventTime,
+    /// How that was made, where it is not the device time as written.
+    pub moved: Option<Moved>,
     /// The window it would have gone to.
     pub window: WindowId,
     /// Start of that window.
@@ -249,6 +274,8 @@ pub struct Refused {
     pub topic: String,
     /// Raw device time, where one could be read.
     pub device_time: Option<i64>,
+    /// The offset that was added to it before it was refused.
+    pub offset: Option<Span>,
     /// When it arrived; `None` in a replay of payloads without arrival times.
     pub arrival: Option<ArrivalTime>,
     /// The first bytes of what was received, at most [`Refused::CONTENT_LIMIT`].
@@ -286,7 +313,7 @@ pub struct Alert {
     pub region: RegionId,
     /// Device it happened to.
     pub device: DeviceId,
-    /// Its watermark then.
+    /// Its watermark then; [`EventTime::MIN`] before the first.
     pub watermark: EventTime,
 }
 
@@ -309,6 +336,13 @@ pub enum AlertKind {
         /// What the first such time of this change is read as.
         time: EventTime,
     },
+    /// The device's clock is off by this (event time less device time), and its times are corrected from now on, or by
+    /// another offset than before.
+    ClockCorrected(Span),
+    /// The same, and nothing is corrected (`correct = "flag"`).
+    ClockWrong(Span),
+    /// The device's clock is right again, and this is the delay.
+    ClockRight(Span),
 }
 
 impl AlertKind {
@@ -319,6 +353,19 @@ impl AlertKind {
             Self::BackIn => "back-in",
             Self::UnitChanged { .. } => "unit-changed",
             Self::SkippedHour { .. } => "skipped-hour",
+            Self::ClockCorrected(_) => "clock-corrected",
+            Self::ClockWrong(_) => "clock-wrong",
+            Self::ClockRight(_) => "clock-right",
+        }
+    }
+
+    /// Of what speaks of the device's clock: its offset, event time less device time.
+    pub const fn clock_offset(&self) -> Option<Span> {
+        match self {
+            Self::ClockCorrected(offset) | Self::ClockWrong(offset) | Self::ClockRight(offset) => {
+                Some(*offset)
+            }
+            _ => None,
         }
     }
 }

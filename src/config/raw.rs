@@ -60,6 +60,8 @@ macro_rules! policy_table {
                 future_tolerance: Duration,
                 past_limit: Duration,
                 not_before: Date,
+                correct: Correct,
+                slow_tolerance: Duration,
                 revisions: Revisions,
                 revision_delay: Duration,
                 interval: Duration,
@@ -77,6 +79,8 @@ macro_rules! policy_table {
                     future_tolerance: self.future_tolerance,
                     past_limit: self.past_limit,
                     not_before: self.not_before,
+                    correct: self.correct,
+                    slow_tolerance: self.slow_tolerance,
                     revisions: self.revisions,
                     revision_delay: self.revision_delay,
                     interval: self.interval,
@@ -96,6 +100,8 @@ pub(super) struct Parameters {
     pub future_tolerance: Option<Duration>,
     pub past_limit: Option<Duration>,
     pub not_before: Option<Date>,
+    pub correct: Option<Correct>,
+    pub slow_tolerance: Option<Duration>,
     pub revisions: Option<Revisions>,
     pub revision_delay: Option<Duration>,
     pub interval: Option<Duration>,
@@ -218,6 +224,7 @@ policy_table! {
         key: Place,
         region: Place,
         time: Time,
+        live: bool,
         heartbeat: Condition,
         idle: Condition,
         ignore: Condition,
@@ -312,6 +319,10 @@ words! {
 words! {
     /// `revisions`
     Revisions { Coalesced, Immediate }
+}
+words! {
+    /// `correct`
+    Correct { On, Flag, Off }
 }
 words! {
     /// `watermarks.scope`

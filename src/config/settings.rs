@@ -89,5 +89,6 @@ fn compiled(source: &Source) -> SourceSettings {
         base: source.base,
         multiples: source.multiples.clone(),
         metrics: source.metrics.clone(),
+        live: source.live,
     }
 }

@@ -30,6 +30,7 @@ pub(super) struct Source {
     pub(super) base: usize,
     pub(super) multiples: Vec<usize>,
     pub(super) metrics: Vec<SourceMetric>,
+    pub(super) live: bool,
 }
 
 /// Checks sources and windows. The distinctness of names is checked with the policies.
@@ -118,7 +119,13 @@ fn source(
     {
         refuse_profile(review, path, raw, &error);
     }
-    Some(Source { spec, base: base?, multiples: multiples?, metrics })
+    let live = raw.live.unwrap_or(false);
+    if live && spec.time.is_none() {
+        let message = "live readings tell how far a device's clock is off, and this source has no \
+                       `time`; leave it out";
+        review.refuse(&path.key("live"), message);
+    }
+    Some(Source { spec, base: base?, multiples: multiples?, metrics, live })
 }
 
 /// Leads what is wrong with a profile back to the key that says it.

@@ -78,6 +78,8 @@ columns! {
     shape,
     /// Records with a local time in an hour that their zone leaves out (in no balance).
     skipped_hour,
+    /// Records whose device time was corrected by the offset of the device's clock (in no balance).
+    corrected,
 }
 
 impl Books {

@@ -70,7 +70,7 @@ impl Context<'_> {
                 pane.end,
                 revision,
                 trigger,
-                (samples.count, samples.stamped),
+                [samples.count, samples.stamped, samples.corrected],
             ),
             source: source.profile.source().clone(),
             region: device.region_id.clone(),
@@ -110,7 +110,7 @@ impl Context<'_> {
                 end,
                 revision,
                 trigger,
-                (samples.count, samples.stamped),
+                [samples.count, samples.stamped, samples.corrected],
             ),
             region: region.0.clone(),
             reporting: samples.reporting,
@@ -132,7 +132,7 @@ impl Context<'_> {
         end: EventTime,
         revision: u32,
         trigger: Trigger,
-        (samples, stamped): (u32, u32),
+        [samples, stamped, corrected]: [u32; 3],
     ) -> Firing {
         Firing {
             window: self.settings.windows[window].name.clone(),
@@ -143,6 +143,7 @@ impl Context<'_> {
             watermark: trigger.watermark,
             samples,
             stamped,
+            corrected,
             partial: self.settings.clock == ClockRules::Applied && start < self.created.stamped(),
             clock: self.clock,
         }

@@ -1,6 +1,7 @@
 //! A message on its way in: decode → per item: retained, duplicate, time, value, late → windows → watermarks.
 
 use crate::engine::Engine;
+use crate::engine::correction::Corrected;
 use crate::engine::dedup::Fingerprint;
 use crate::engine::device::{Added, Device, Record};
 use crate::engine::effect::Effects;
@@ -10,9 +11,18 @@ use crate::engine::settings::Scope;
 use crate::engine::side_output::{Origin, refused};
 use crate::engine::validity::{Verdict, judge};
 use crate::engine::watermark::bounded;
-use crate::event::{Cause, LateRecord, Output, Reason};
-use crate::time::{ArrivalTime, EventTime, Now};
+use crate::event::{Cause, LateRecord, Method, Moved, Output, Reason};
+use crate::time::{ArrivalTime, DeviceTime, EventTime, MonoTime, Now, Span};
 use crate::wire::decode::{Decoded, Item, Scratch, Stamp};
+
+/// An item that is news, of a device that there is room for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Admitted {
+    pub(super) item: usize,
+    pub(super) device: usize,
+    /// Its stamp, one of the two where a local time is there twice.
+    pub(super) time: Stamp,
+}
 
 /// An item that passed the guards.
 #[derive(Clone, Copy, Debug)]
@@ -20,27 +30,34 @@ pub(super) struct Judged {
     item: usize,
     device: usize,
     at: EventTime,
-    /// The event time is the device's own, or its source's by design.
-    seen: bool,
+    /// How the event time was made, where it is not the device's own, or its source's by design.
+    moved: Option<Moved>,
     heartbeat: bool,
     valued: bool,
 }
 
 /// A message in hand.
 #[derive(Clone, Copy)]
-struct Message<'a> {
-    source: usize,
+pub(super) struct Message<'a> {
+    pub(super) source: usize,
     topic: &'a str,
-    publish: Publish<'a>,
-    arrival: Option<ArrivalTime>,
+    pub(super) publish: Publish<'a>,
+    pub(super) arrival: Option<ArrivalTime>,
+    pub(super) mono: MonoTime,
+}
+
+impl Judged {
+    /// Whether its time counts as seen: it is the device's, corrected or not, or its source's by design.
+    fn seen(&self) -> bool {
+        self.moved.is_none_or(|moved| moved.method != Method::Arrival)
+    }
 }
 
 impl Engine {
     pub(super) fn on_publish(&mut self, publish: Publish<'_>, now: Now, out: &mut Effects) {
         self.books.received += 1;
-        let arrival = self.has_clock().then_some(now.wall);
         let mut scratch = std::mem::take(&mut self.scratch);
-        let (decoded, message) = self.decode(publish, arrival, &mut scratch);
+        let (decoded, message) = self.decode(publish, now, &mut scratch);
         match decoded {
             Decoded::Unmatched => {
                 self.books.unmatched += 1;
@@ -61,7 +78,7 @@ impl Engine {
     fn decode<'a>(
         &self,
         publish: Publish<'a>,
-        arrival: Option<ArrivalTime>,
+        now: Now,
         scratch: &mut Scratch,
     ) -> (Decoded, Message<'a>) {
         scratch.clear();
@@ -74,7 +91,8 @@ impl Engine {
                 false => profile.decode(topic, publish.payload, scratch),
             }
         };
-        let mut message = Message { source: 0, topic: "", publish, arrival };
+        let arrival = self.has_clock().then_some(now.wall);
+        let mut message = Message { source: 0, topic: "", publish, arrival, mono: now.mono };
         match publish.topic {
             Topic::Source(source) => {
                 message.source = source;
@@ -102,7 +120,7 @@ impl Engine {
             Some(withheld) => {
                 let payload = message.publish.payload;
                 let origin = self.origin(&message);
-                let told = refused(reason, origin, None, None, payload, withheld);
+                let told = refused(reason, origin, None, (None, None), payload, withheld);
                 out.push(Output::Refused(told));
             }
             None => self.books.withheld += 1,
@@ -117,13 +135,21 @@ impl Engine {
     /// All records of one message are judged by the watermark before it, and added in event-time order, before any
     /// watermark that it raises (SPEC 3.1).
     fn on_items(&mut self, message: Message<'_>, scratch: &Scratch, out: &mut Effects) {
+        let mut admitted = std::mem::take(&mut self.admitted);
         let mut judged = std::mem::take(&mut self.judged);
+        admitted.clear();
         judged.clear();
         for index in 0..scratch.len() {
             self.books.records += 1;
             let item = scratch.item(index, message.publish.payload);
-            judged.extend(self.judge(index, item, &message, out));
+            admitted.extend(self.admit(index, item, &message, out));
         }
+        self.hear_clocks(&admitted, &message, scratch, out);
+        for at in &admitted {
+            let item = scratch.item(at.item, message.publish.payload);
+            judged.extend(self.judge(*at, item, &message, out));
+        }
+        self.admitted = admitted;
         if judged.len() > 1 {
             judged.sort_by_key(|record| record.at);
         }
@@ -138,14 +164,14 @@ impl Engine {
         self.raise_touched(out);
     }
 
-    /// Retained, duplicate, time, in this order (SPEC 11). `None`: it is in its column already.
-    fn judge(
+    /// Retained, duplicate, in this order (SPEC 11). `None`: it is in its column already.
+    fn admit(
         &mut self,
         index: usize,
         item: Item<'_>,
         message: &Message<'_>,
         out: &mut Effects,
-    ) -> Option<Judged> {
+    ) -> Option<Admitted> {
         if item.idle {
             self.books.valueless += 1;
             self.on_idle_marker(item.region, out);
@@ -156,8 +182,9 @@ impl Engine {
             return None;
         };
         self.refresh_region(self.devices[device].region, out);
-        let (raw, item) = (item, self.settled(device, item, message));
-        if message.publish.retain && !self.tells_news(device, item) {
+        let time = self.settled(device, item, message);
+        let item = Item { time, ..item };
+        if message.publish.retain && !self.tells_news(device, item, message.arrival) {
             self.books.retained_ignored += 1;
             return None;
         }
@@ -165,42 +192,69 @@ impl Engine {
             self.books.duplicate += 1;
             return None;
         }
-        let mut verdict = judge(item.time, message.arrival, &self.devices[device].policy);
-        if self.devices[device].source != message.source {
-            verdict = Verdict::Quarantined(Reason::OtherSource);
+        Some(Admitted { item: index, device, time })
+    }
+
+    /// Time. `None`: it is quarantined.
+    fn judge(
+        &mut self,
+        at: Admitted,
+        item: Item<'_>,
+        message: &Message<'_>,
+        out: &mut Effects,
+    ) -> Option<Judged> {
+        let Admitted { item: index, device, time } = at;
+        let (raw, item) = (item, Item { time, ..item });
+        let reference = self.reference(device, message.arrival);
+        let Device { policy, clock, source, .. } = &self.devices[device];
+        let mut verdict = judge(item.time, (message.arrival, reference), policy, clock);
+        if *source != message.source {
+            verdict = Verdict::Quarantined(Reason::OtherSource, None);
         }
-        let (at, seen) = match verdict {
-            Verdict::Accepted(at) | Verdict::Arrival(at) => (at, true),
+        let device_time = item.time.time().map(|time| time.0);
+        let moved = |method, offset| Some(Moved { device_time, offset, method });
+        let (at, moved) = match verdict {
+            Verdict::Accepted(at) | Verdict::Arrival(at) => (at, None),
+            Verdict::Corrected(Corrected { at, offset }) => {
+                self.books.corrected += 1;
+                (at, moved(Method::Offset, Some(offset)))
+            }
             Verdict::Stamped(at) => {
                 self.books.stamped += 1;
-                (at, false)
+                (at, moved(Method::Arrival, None))
             }
-            Verdict::Quarantined(reason) => {
-                self.quarantine(reason, device, item, message, out);
+            Verdict::Quarantined(reason, offset) => {
+                self.quarantine((reason, offset), device, item, message, out);
                 return None;
             }
         };
         if !message.publish.retain {
             self.hear(device);
-            if seen {
-                self.note_habit(device, raw, at, out);
-            }
         }
-        let heartbeat = item.heartbeat && !message.publish.retain && seen;
-        let valued = item.has_value();
-        Some(Judged { item: index, device, at, seen, heartbeat, valued })
+        let (heartbeat, valued) = (item.heartbeat && !message.publish.retain, item.has_value());
+        let mut judged = Judged { item: index, device, at, moved, heartbeat, valued };
+        judged.heartbeat &= judged.seen();
+        if judged.seen() && !message.publish.retain {
+            self.note_habit(device, raw, at, out);
+        }
+        Some(judged)
     }
 
-    /// An item with one time, where it has a local one that is there twice.
-    fn settled<'a>(&self, device: usize, item: Item<'a>, message: &Message<'_>) -> Item<'a> {
-        let Stamp::Repeated { earlier, .. } = item.time else { return item };
-        let Device { generator, habit, policy, .. } = &self.devices[device];
+    /// The stamp of an item: one of the two where a local time is there twice.
+    fn settled(&mut self, device: usize, item: Item<'_>, message: &Message<'_>) -> Stamp {
+        let Stamp::Repeated { earlier, .. } = item.time else { return item.time };
+        // What is delivered again stays what it was, however late.
+        let first = Item { time: Stamp::At(earlier), ..item };
+        if message.publish.dup && self.dedup.is_seen(self.fingerprint(first, message)) {
+            return first.time;
+        }
+        let Device { generator, habit, policy, .. } = &mut self.devices[device];
         let last = generator.highest().max(habit.repeated);
         let time = settle(item.time, message.arrival, policy.future_tolerance, last);
-        let first = Item { time: Stamp::At(earlier), ..item };
-        // What is delivered again stays what it was, however late.
-        let again = message.publish.dup && self.dedup.is_seen(self.fingerprint(first, message));
-        if again { first } else { Item { time, ..item } }
+        if !message.publish.retain {
+            habit.repeated = habit.repeated.max(time.time().map_or(last, DeviceTime::accepted));
+        }
+        time
     }
 
     fn fingerprint(&self, item: Item<'_>, message: &Message<'_>) -> Fingerprint {
@@ -208,11 +262,15 @@ impl Engine {
     }
 
     /// A retained message is history: a sample, if its own time is newer than anything seen of the device.
-    fn tells_news(&self, device: usize, item: Item<'_>) -> bool {
+    fn tells_news(&self, device: usize, item: Item<'_>, arrival: Option<ArrivalTime>) -> bool {
+        let reference = self.reference(device, arrival);
         let device = &self.devices[device];
         let newer = item.time.time().is_some_and(|time| {
             let usable = time >= device.policy.not_before || !self.has_clock();
-            usable && time.accepted() > device.generator.highest()
+            let corrected =
+                reference.and_then(|now| device.clock.correct(time, now, &device.policy));
+            let at = corrected.map_or(time.accepted(), |corrected| corrected.at);
+            usable && at > device.generator.highest()
         });
         newer && item.has_value()
     }
@@ -232,7 +290,7 @@ impl Engine {
 
     fn quarantine(
         &mut self,
-        reason: Reason,
+        (reason, offset): (Reason, Option<Span>),
         device: usize,
         item: Item<'_>,
         message: &Message<'_>,
@@ -249,7 +307,8 @@ impl Engine {
         let key = (self.devices[device].region_id.clone(), self.devices[device].id.clone());
         let time = item.time.time().map(|time| time.0);
         let origin = self.origin(message);
-        out.push(Output::Refused(refused(reason, origin, Some(key), time, item.content, withheld)));
+        let told = refused(reason, origin, Some(key), (time, offset), item.content, withheld);
+        out.push(Output::Refused(told));
     }
 
     /// Value, late: the record goes to its window, or to the late output.
@@ -260,7 +319,8 @@ impl Engine {
         }
         let w = self.closing_watermark(record.device);
         let (cx, device, region) = self.parts(record.device);
-        let sample = Record { values: item.values, at: record.at, stamped: !record.seen };
+        let method = record.moved.map(|moved| moved.method);
+        let sample = Record { values: item.values, at: record.at, method };
         match device.add(&cx, w, sample, region, out) {
             Added::Aggregated { stirs } => {
                 self.books.aggregated += 1;
@@ -293,6 +353,7 @@ impl Engine {
             region: device.region_id.clone(),
             device: device.id.clone(),
             time: record.at,
+            moved: record.moved,
             window: self.settings.windows[source.base].name.clone(),
             start,
             end,
@@ -306,7 +367,7 @@ impl Engine {
     fn note_progress(&mut self, record: &Judged) {
         let device = &mut self.devices[record.device];
         let lateness = device.policy.lateness;
-        let generator = match (self.settings.scope, record.seen) {
+        let generator = match (self.settings.scope, record.seen()) {
             (Scope::Device, seen) => {
                 if seen {
                     device.generator.see(record.at);

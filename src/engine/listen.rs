@@ -40,6 +40,11 @@ impl Listening {
         self.stamp
     }
 
+    /// Whether what comes now is news: what the broker had queued has been heard.
+    pub fn is_caught_up(&self) -> bool {
+        matches!(self.hearing, Hearing::CaughtUp(_))
+    }
+
     /// Monotonic time spent caught up so far.
     pub fn duration(&self) -> Span {
         self.duration

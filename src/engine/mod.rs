@@ -10,8 +10,10 @@
 pub mod aggregate;
 pub mod books;
 pub mod checkpoint;
+mod clocks;
 pub mod codec;
 pub mod context;
+pub mod correction;
 pub mod coverage;
 pub mod deadline;
 pub mod dedup;
@@ -34,6 +36,7 @@ pub mod region;
 pub mod restore;
 mod rollup;
 pub mod settings;
+mod settle;
 pub mod side_output;
 pub mod snapshot;
 pub mod validity;
@@ -49,13 +52,14 @@ use hashbrown::HashTable;
 
 use crate::engine::books::Books;
 use crate::engine::context::Context;
+use crate::engine::correction::DeviceClock;
 use crate::engine::deadline::{Deadlines, Silence};
 use crate::engine::dedup::{Dedup, Recogniser};
 use crate::engine::device::{Activity, Device};
 use crate::engine::effect::Effects;
 use crate::engine::habit::Habit;
 use crate::engine::input::{Ingress, Input};
-use crate::engine::intake::Judged;
+use crate::engine::intake::{Admitted, Judged};
 use crate::engine::listen::Listening;
 use crate::engine::partition::{Partition, Partitions};
 use crate::engine::recent::Recent;
@@ -82,6 +86,8 @@ pub struct Engine {
     created: ArrivalTime,
     clock: ClockStatus,
     listening: Listening,
+    /// Counts the times in which the broker's messages are heard without a break: times of two are not compared.
+    session: u32,
     deadlines: Deadlines,
     recogniser: Recogniser,
     dedup: Dedup,
@@ -114,6 +120,7 @@ pub struct Engine {
     obsolete: Vec<Vec<u8>>,
     layout_is_new: bool,
     scratch: Scratch,
+    admitted: Vec<Admitted>,
     judged: Vec<Judged>,
     touched: Vec<usize>,
     touched_regions: Vec<(usize, Cause)>,
@@ -148,6 +155,7 @@ impl Engine {
             created,
             clock: ClockStatus::UNSYNCHRONISED,
             listening: Listening::default(),
+            session: 0,
             deadlines: Deadlines::default(),
             recogniser: Recogniser::new(generation),
             dedup: Dedup::new(settings.limits.max_remembered),
@@ -170,6 +178,7 @@ impl Engine {
             obsolete: Vec::new(),
             layout_is_new: true,
             scratch: Scratch::default(),
+            admitted: Vec::new(),
             judged: Vec::new(),
             touched: Vec::new(),
             touched_regions: Vec::new(),
@@ -251,6 +260,9 @@ impl Engine {
     }
 
     fn on_ingress(&mut self, change: Ingress, now: Now, out: &mut Effects) {
+        if matches!(change, Ingress::Up | Ingress::Down) {
+            self.session = self.session.wrapping_add(1);
+        }
         match change {
             Ingress::Up => {
                 self.listening.deaf();
@@ -364,9 +376,12 @@ impl Engine {
             raising: None,
             refusals: RateLimit::default(),
             habit: Habit::default(),
+            clock: DeviceClock::default(),
+            newest: None,
             closed: Vec::new(),
             dirty: false,
             identity_is_stored: false,
+            clock_is_stored: true,
         });
         let hash = |device: &Device| hash_of_names(device.region_id.as_str(), device.id.as_str());
         let devices = &self.devices;

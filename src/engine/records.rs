@@ -2,6 +2,7 @@
 
 use crate::engine::aggregate::Gauge;
 use crate::engine::codec::{Reader, Writer};
+use crate::engine::correction::DeviceClock;
 use crate::engine::device::{Activity, Device};
 use crate::engine::emission::Emission;
 use crate::engine::habit::Habit;
@@ -143,11 +144,15 @@ pub(super) fn device_record(device: &Device) -> Vec<u8> {
     let mut w = Writer::default();
     Progress::of(device).write(&mut w, EventTime(0));
     let habit = device.habit.to_byte();
-    if device.refusals != RateLimit::default() || habit != 0 {
+    let clock = device.clock.is_kept();
+    if device.refusals != RateLimit::default() || habit != 0 || clock {
         write_limit(&mut w, &device.refusals);
     }
-    if habit != 0 {
+    if habit != 0 || clock {
         w.u8(habit);
+    }
+    if clock {
+        device.clock.write(&mut w);
     }
     w.0
 }
@@ -160,6 +165,9 @@ pub(super) fn read_device_record(device: &mut Device, value: &[u8]) -> Option<()
     }
     if !r.0.is_empty() {
         device.habit = Habit::from_byte(r.u8()?)?;
+    }
+    if !r.0.is_empty() {
+        device.clock = DeviceClock::read(&mut r)?;
     }
     Some(())
 }
@@ -255,6 +263,9 @@ pub(super) fn pane_record(
         for (gauge, metric) in samples.metrics.iter().zip(metrics) {
             write_gauge(&mut w, gauge, pane.start, metric.kept);
         }
+        if samples.corrected > 0 {
+            w.unsigned(u64::from(samples.corrected));
+        }
     }
     w.0
 }
@@ -295,9 +306,15 @@ pub(super) fn read_pane_record(
                 *mine = gauge;
             }
         }
+        samples.corrected = read_last(r)?;
     }
     pane.dirty = false;
     Some(())
+}
+
+/// A count at the end of a record, which older records do not have.
+fn read_last(r: &mut Reader<'_>) -> Option<u32> {
+    if r.0.is_empty() { Some(0) } else { r.small() }
 }
 
 pub(super) fn rollup_record(pane: &RegionPane, asked: &[Aggregates]) -> Vec<u8> {
@@ -310,6 +327,9 @@ pub(super) fn rollup_record(pane: &RegionPane, asked: &[Aggregates]) -> Vec<u8> 
     for ((gauge, sum_of_means), asked) in settled.metrics.iter().zip(asked) {
         write_gauge(&mut w, gauge, pane.start, *asked);
         w.float(*sum_of_means);
+    }
+    if settled.corrected > 0 {
+        w.unsigned(u64::from(settled.corrected));
     }
     w.0
 }
@@ -331,5 +351,6 @@ pub(super) fn read_rollup_record(
             *mine = merged;
         }
     }
+    settled.corrected = read_last(&mut r)?;
     Some(RegionPane { start, settled, emission, dirty: false })
 }

@@ -397,6 +397,8 @@ pub struct RegionSamples {
     pub count: u32,
     /// Those of them that carry the arrival time.
     pub stamped: u32,
+    /// Those of them whose device time was corrected.
+    pub corrected: u32,
     /// Devices with a sample.
     pub reporting: u32,
     /// Per metric of the configuration: merged values, and the sum of the devices' means.
@@ -406,13 +408,15 @@ pub struct RegionSamples {
 impl RegionSamples {
     /// None yet, of so many metrics.
     pub fn none(metrics: usize) -> Self {
-        Self { count: 0, stamped: 0, reporting: 0, metrics: vec![(Gauge::default(), 0.0); metrics] }
+        let metrics = vec![(Gauge::default(), 0.0); metrics];
+        Self { count: 0, stamped: 0, corrected: 0, reporting: 0, metrics }
     }
 
     /// Adds one device's window.
     pub fn merge(&mut self, device: &Samples, metrics: &[SourceMetric]) {
         self.count = self.count.saturating_add(device.count);
         self.stamped = self.stamped.saturating_add(device.stamped);
+        self.corrected = self.corrected.saturating_add(device.corrected);
         self.reporting += u32::from(device.count > 0);
         for (gauge, metric) in device.metrics.iter().zip(metrics) {
             let (merged, sum_of_means) = &mut self.metrics[metric.metric];

@@ -4,7 +4,7 @@ use sha2::{Digest, Sha256};
 
 use crate::event::{Reason, Refused};
 use crate::ids::{DeviceId, RegionId, SourceId};
-use crate::time::ArrivalTime;
+use crate::time::{ArrivalTime, Span};
 
 const HOUR_MS: i64 = 3_600_000;
 
@@ -52,7 +52,7 @@ pub fn refused(
     reason: Reason,
     origin: Origin<'_>,
     key: Option<(RegionId, DeviceId)>,
-    device_time: Option<i64>,
+    (device_time, offset): (Option<i64>, Option<Span>),
     content: &[u8],
     withheld: u64,
 ) -> Refused {
@@ -63,6 +63,7 @@ pub fn refused(
         key,
         topic: origin.topic.to_owned(),
         device_time,
+        offset,
         arrival: origin.arrival,
         content: kept.to_vec(),
         length: content.len() as u64,
@@ -90,9 +91,10 @@ mod tests {
     #[test]
     fn a_large_payload_is_told_by_its_beginning_length_and_digest() {
         let origin = Origin { source: &"meters".into(), topic: "a", arrival: None };
-        let small = refused(Reason::Syntax, origin, None, None, &[7; 4096], 0);
+        let small = refused(Reason::Syntax, origin, None, (None, None), &[7; 4096], 0);
         assert_eq!((small.content.len(), small.digest), (4096, None));
-        let large = refused(Reason::Syntax, origin, None, None, b"x".repeat(5000).as_slice(), 0);
+        let large =
+            refused(Reason::Syntax, origin, None, (None, None), b"x".repeat(5000).as_slice(), 0);
         assert_eq!((large.content.len(), large.length), (4096, 5000));
         assert!(large.digest.is_some());
     }

@@ -9,7 +9,7 @@
 //! | 2 | gateway: listened time, books, where the logs begin |
 //! | 3 | region: its name and watermarks |
 //! | 4 | identity of a device, written once |
-//! | 5 | device: its progress (highest event time, watermark, last heard, whether idle), refusals told, how it writes its times |
+//! | 5 | device: its progress (highest event time, watermark, last heard, whether idle), refusals told, how it writes its times, offset of its clock |
 //! | 6 | pane of a device: samples and what was told, and the device's progress |
 //! | 7 | roll-up of a region |
 //! | 8, 9 | segments of the duplicate memory |
@@ -89,6 +89,7 @@ impl Engine {
         for index in 0..self.devices.len() {
             self.devices[index].identity_is_stored = false;
             self.devices[index].habit.stored = 0;
+            self.devices[index].clock_is_stored = !self.devices[index].clock.is_kept();
             self.mark(index);
             self.devices[index].panes.iter_mut().for_each(|pane| pane.dirty = true);
         }
@@ -141,7 +142,9 @@ impl Engine {
             }
             let habit = device.habit.to_byte();
             let new_habit = std::mem::replace(&mut device.habit.stored, habit) != habit;
-            if progress.is_some() || device.refusals != RateLimit::default() || new_habit {
+            let new_clock = !std::mem::replace(&mut device.clock_is_stored, true);
+            let told = device.refusals != RateLimit::default();
+            if progress.is_some() || told || new_habit || new_clock {
                 changes.push((key(DEVICE, &number(index)), Some(device_record(device))));
             }
         }

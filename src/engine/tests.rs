@@ -55,6 +55,7 @@ pub(super) fn settings() -> Settings {
             base: 0,
             multiples: vec![1],
             metrics: vec![SourceMetric::new(0, sum)],
+            live: false,
         }],
         windows: vec![window("hour", 1), window("day", 24)],
         metrics: vec![MetricSpec { name: "v".into(), unit: "".into() }],
@@ -77,6 +78,7 @@ impl Gateway {
     fn new(settings: Settings) -> Self {
         let engine = Engine::new(settings, Generation(7), ArrivalTime(0));
         let mut gateway = Self { engine, store: BTreeMap::new(), outputs: Vec::new() };
+        gateway.handle(NOON, Input::Clock(ClockStatus::EXACT));
         gateway.handle(NOON, Input::Ingress(Ingress::CaughtUp));
         gateway
     }
@@ -116,6 +118,7 @@ impl Gateway {
             restorer.take(key, value).expect("it was written by this version");
         }
         self.engine = restorer.finish();
+        self.handle(at, Input::Clock(ClockStatus::EXACT));
         self.handle(at, Input::Ingress(Ingress::Up));
         self.handle(at, Input::Ingress(Ingress::CaughtUp));
     }

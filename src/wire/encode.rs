@@ -10,8 +10,8 @@ use serde::{Serialize, Serializer};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::event::{
-    Alert, AlertKind, Class, LateRecord, Output, Refused, RegionResult, TimeUnit, WatermarkReport,
-    WindowResult,
+    Alert, AlertKind, Class, LateRecord, Method, Output, Refused, RegionResult, TimeUnit,
+    WatermarkReport, WindowResult,
 };
 use crate::ids::{DeviceId, Generation, RegionId, SourceId, WindowId};
 use crate::time::{ClockQuality, EventTime};
@@ -42,7 +42,7 @@ pub struct Encoded {
     /// What it is worth when the outbox is full.
     pub class: Class,
     /// Equal for outputs of which only the last one matters: revisions of one window, watermarks of
-    /// one region, alerts of one device. An unsent one may be replaced by its successor. `None`: it stands for itself.
+    /// one region, alerts of one device on one matter. An unsent one may be replaced by its successor. `None`: it stands for itself.
     pub supersedes: Option<u64>,
 }
 
@@ -103,14 +103,16 @@ fn supersedes(output: &Output, topic: &str, identity: &Identity) -> Option<u64> 
     Some(xxh3_64(format!("{topic}\n{generation}\n{}\n{gateway}", firing.start.0).as_bytes()))
 }
 
-/// Held out and back in are news of one thing, the others each of its own.
+/// Alerts on one matter take each other's place: the device's part in its region, its clock, and each of the others.
 fn supersedes_alert(kind: AlertKind, topic: &str) -> u64 {
-    match kind {
-        AlertKind::HeldOut | AlertKind::BackIn => xxh3_64(topic.as_bytes()),
-        AlertKind::UnitChanged { .. } | AlertKind::SkippedHour { .. } => {
-            xxh3_64(format!("{topic}\n{}", kind.as_str()).as_bytes())
+    let matter = match kind {
+        AlertKind::HeldOut | AlertKind::BackIn => return xxh3_64(topic.as_bytes()),
+        AlertKind::UnitChanged { .. } | AlertKind::SkippedHour { .. } => kind.as_str(),
+        AlertKind::ClockCorrected(_) | AlertKind::ClockWrong(_) | AlertKind::ClockRight(_) => {
+            "clock"
         }
-    }
+    };
+    xxh3_64(format!("{topic}\n{matter}").as_bytes())
 }
 
 #[derive(Serialize)]
@@ -239,17 +241,29 @@ struct AlertView {
     unit: Option<TimeUnit>,
     #[serde(skip_serializing_if = "Option::is_none")]
     time: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    offset: Option<i64>,
 }
 
 impl AlertView {
     fn of(alert: &Alert) -> Self {
-        let (unit_before, unit, time) = match alert.kind {
-            AlertKind::UnitChanged { before, unit } => (Some(before), Some(unit), None),
-            AlertKind::SkippedHour { time } => (None, None, Some(time.0)),
-            AlertKind::HeldOut | AlertKind::BackIn => (None, None, None),
+        let mut view = Self {
+            kind: alert.kind.as_str(),
+            watermark: finite_time(alert.watermark).filter(|_| alert.watermark != EventTime::MIN),
+            unit_before: None,
+            unit: None,
+            time: None,
+            offset: alert.kind.clock_offset().map(|offset| offset.0),
         };
-        let watermark = finite_time(alert.watermark).filter(|_| alert.watermark != EventTime::MIN);
-        Self { kind: alert.kind.as_str(), watermark, unit_before, unit, time }
+        match alert.kind {
+            AlertKind::HeldOut | AlertKind::BackIn => {}
+            AlertKind::UnitChanged { before, unit } => {
+                (view.unit_before, view.unit) = (Some(before), Some(unit));
+            }
+            AlertKind::SkippedHour { time } => view.time = Some(time.0),
+            AlertKind::ClockCorrected(_) | AlertKind::ClockWrong(_) | AlertKind::ClockRight(_) => {}
+        }
+        view
     }
 }
 
@@ -257,6 +271,12 @@ impl AlertView {
 struct LateView<'a> {
     source: &'a SourceId,
     time: i64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    device_time: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    offset: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    method: Option<Method>,
     window: &'a WindowId,
     start: i64,
     end: i64,
@@ -271,6 +291,9 @@ impl<'a> LateView<'a> {
         Self {
             source: &late.source,
             time: late.time.0,
+            device_time: late.moved.and_then(|moved| moved.device_time),
+            offset: late.moved.and_then(|moved| moved.offset).map(|offset| offset.0),
+            method: late.moved.map(|moved| moved.method),
             window: &late.window,
             start: late.start.0,
             end: late.end.0,
@@ -290,6 +313,10 @@ struct RefusedView<'a> {
     topic: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     device_time: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    offset: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    method: Option<Method>,
     arrival: Option<i64>,
     length: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -308,6 +335,8 @@ impl<'a> RefusedView<'a> {
             device: refused.key.as_ref().map(|(_, device)| device),
             topic: &refused.topic,
             device_time: refused.device_time,
+            offset: refused.offset.map(|offset| offset.0),
+            method: refused.offset.map(|_| Method::Offset),
             arrival: refused.arrival.map(|arrival| arrival.0),
             length: refused.length,
             sha256: refused.digest.as_ref().map(|digest| hex(digest)),
@@ -348,6 +377,7 @@ mod tests {
             watermark: Some(EventTime(1_749_949_205_916)),
             samples: 360,
             stamped: 0,
+            corrected: 0,
             partial: false,
             clock: ClockQuality::Synchronised,
         }
@@ -396,6 +426,7 @@ mod tests {
             region: "north".into(),
             device: "m-0003".into(),
             time: EventTime(1_749_946_087_916),
+            moved: None,
             window: "hour".into(),
             start: EventTime(1_749_945_600_000),
             end: EventTime(1_749_949_200_000),
@@ -412,6 +443,7 @@ mod tests {
             key: None,
             topic: "meters/north/m-0003/data".into(),
             device_time: None,
+            offset: None,
             arrival: None,
             content: b"{\"a\":".to_vec(),
             length: 5,

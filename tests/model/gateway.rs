@@ -30,6 +30,8 @@ pub(crate) fn defaults() -> Rules {
         future_tolerance: 30 * SECOND,
         past_limit: 30 * 24 * HOUR,
         not_before: 1_577_836_800_000,
+        correct: true,
+        slow_tolerance: 5 * MINUTE,
         revision_delay: 30 * SECOND,
         base: Window { name: "hour", size: HOUR, offset: 0 },
         multiple: Window { name: "day", size: 24 * HOUR, offset: 0 },
@@ -49,12 +51,15 @@ pub(crate) fn config(rules: &Rules, immediate: bool, publish_interval: i64) -> C
         "[gateway]\nid = \"gw\"\n[watermarks]\npublish-interval = \"{publish_interval}ms\"\n\
          [limits]\nrefused-per-hour = 1000000\n[defaults]\nidle-timeout = \"{}ms\"\nallowed-lateness = \"{}ms\"\n\
          max-hold = \"{}ms\"\nfuture-tolerance = \"{}ms\"\npast-limit = \"{}ms\"\n{revisions}\n\
+         correct = \"{}\"\nslow-tolerance = \"{}ms\"\n\
          [[device]]\npattern = \"z*\"\nallowed-lateness = \"{}ms\"\n",
         rules.idle_timeout,
         rules.allowed_lateness,
         rules.max_hold,
         rules.future_tolerance,
         rules.past_limit,
+        if rules.correct { "on" } else { "off" },
+        rules.slow_tolerance,
         rules.allowed_lateness_z,
     );
     let mut windows = [rules.base, rules.multiple];
@@ -150,6 +155,16 @@ impl<'a> Gateway<'a> {
                 self.handle(Input::Ingress(Ingress::Up));
                 self.handle(Input::Ingress(Ingress::CaughtUp));
             }
+        }
+    }
+
+    /// The connection breaks and comes back at once: what a restart does to all that is compared over time.
+    pub(crate) fn reconnect(&mut self) {
+        if self.hearing != Hearing::Down {
+            self.handle(Input::Ingress(Ingress::Up));
+        }
+        if self.hearing == Hearing::CaughtUp {
+            self.handle(Input::Ingress(Ingress::CaughtUp));
         }
     }
 

@@ -25,6 +25,17 @@ enum Action {
         items: Vec<ItemPlan>,
         retain: bool,
     },
+    /// A heartbeat with the time of the device's own clock, which the network had for so long.
+    Beat {
+        device: usize,
+        delay: i64,
+        value: u8,
+    },
+    /// The clock of a device is set: ahead of the true time by this.
+    Set {
+        device: usize,
+        error: i64,
+    },
     /// The same message again.
     Repeat {
         back: usize,
@@ -103,6 +114,8 @@ fn rules() -> impl Strategy<Value = Rules> {
                 future_tolerance: 30 * SECOND,
                 past_limit: 3 * HOUR,
                 not_before: 1_577_836_800_000,
+                correct: true,
+                slow_tolerance: 5 * MINUTE,
                 revision_delay: 30 * SECOND,
                 base: Window { name: "hour", size: 10 * MINUTE, offset },
                 multiple: Window { name: "day", size: HOUR, offset: offset + shift * 10 * MINUTE },
@@ -127,6 +140,9 @@ fn action() -> impl Strategy<Value = Action> {
     prop_oneof![
         16 => (0..6_usize, items, prop::bool::weighted(0.1))
             .prop_map(|(device, items, retain)| Action::Send { device, items, retain }),
+        24 => (0..6_usize, delay(), 0..40_u8)
+            .prop_map(|(device, delay, value)| Action::Beat { device, delay, value }),
+        4 => (0..6_usize, error()).prop_map(|(device, error)| Action::Set { device, error }),
         3 => (1..6_usize, any::<bool>()).prop_map(|(back, dup)| Action::Repeat { back, dup }),
         3 => (0..6_usize, 0..3_u8, any::<bool>())
             .prop_map(|(device, value, dup)| Action::Timeless { device, value, dup }),
@@ -135,6 +151,26 @@ fn action() -> impl Strategy<Value = Action> {
         1 => Just(Action::Down),
         2 => Just(Action::Up),
         2 => Just(Action::CaughtUp),
+    ]
+}
+
+fn delay() -> impl Strategy<Value = i64> {
+    prop_oneof![
+        8 => 0..1_000_i64,
+        2 => 0..4 * SECOND,
+        1 => 0..12 * MINUTE,
+        1 => (-1..2_i64).prop_map(|by| 2 * SECOND + by),
+    ]
+}
+
+fn error() -> impl Strategy<Value = i64> {
+    let (tolerance, slow) = (30 * SECOND, -5 * MINUTE);
+    prop_oneof![
+        3 => prop::sample::select(vec![0, 10 * MINUTE, -10 * MINUTE, HOUR, -15 * MINUTE, 24 * HOUR]),
+        1 => (-2..3_i64).prop_map(move |by| tolerance + by),
+        1 => (-1_000..2_i64).prop_map(move |by| slow + by),
+        1 => -HOUR..HOUR,
+        1 => Just(-1 << 40),
     ]
 }
 
@@ -167,6 +203,7 @@ impl Plan {
         let step = |at, what| Step { at, what };
         let mut steps = vec![step(now, What::Up), step(now, What::CaughtUp)];
         let (mut up, mut sent) = (true, Vec::<Message>::new());
+        let mut errors = [0; 6];
         for (pause, action) in &self.actions {
             now += pause;
             let what = match action {
@@ -174,7 +211,16 @@ impl Plan {
                 Action::Up if !up => What::Up,
                 Action::CaughtUp if up => What::CaughtUp,
                 Action::Tick | Action::Down | Action::Up | Action::CaughtUp => What::Tick,
+                Action::Set { device, error } => {
+                    errors[device % self.devices] = *error;
+                    What::Tick
+                }
                 _ if !up => What::Tick,
+                Action::Beat { device, delay, value } => {
+                    let time = Time::Near(errors[device % self.devices] - delay);
+                    let item = ItemPlan { other: 0, time, value: *value, heartbeat: true };
+                    What::Message(self.send(now, *device, &[item], false))
+                }
                 Action::Send { device, items, retain } => {
                     What::Message(self.send(now, *device, items, *retain))
                 }

@@ -7,10 +7,14 @@
 //! Topics are `m/{region}/{sender}` for devices that write the time, `p/{region}/{sender}` for those that do not. A
 //! payload is one object or an array of objects: `{"dev":"a","ts":…,"v":…,"w":…,"kind":"heartbeat"}`.
 
+mod clock;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 use serde_json::value::RawValue;
+
+use clock::Beat;
 
 /// Region and device.
 pub(crate) type Key = (String, String);
@@ -26,6 +30,9 @@ pub(crate) struct Rules {
     pub(crate) future_tolerance: i64,
     pub(crate) past_limit: i64,
     pub(crate) not_before: i64,
+    /// Wrong clocks are corrected.
+    pub(crate) correct: bool,
+    pub(crate) slow_tolerance: i64,
     pub(crate) revision_delay: i64,
     /// Name, size and offset of the base window.
     pub(crate) base: Window,
@@ -111,16 +118,18 @@ pub(crate) struct Metric {
 pub(crate) struct Content {
     pub(crate) samples: u32,
     pub(crate) stamped: u32,
+    pub(crate) corrected: u32,
     pub(crate) first_at: i64,
     pub(crate) last_at: i64,
     pub(crate) metrics: [Metric; 2],
 }
 
-/// A window of a region: samples, stamped, devices reporting, and count, sum, min, max of each metric.
+/// A window of a region: samples, stamped, corrected, devices reporting, and count, sum, min, max of each metric.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct RegionContent {
     pub(crate) samples: u32,
     pub(crate) stamped: u32,
+    pub(crate) corrected: u32,
     pub(crate) reporting: u32,
     pub(crate) metrics: [(u32, f64, f64, f64); 2],
 }
@@ -148,6 +157,8 @@ pub(crate) struct Entry {
     /// Event time; `None` where it has none.
     pub(crate) at: Option<i64>,
     pub(crate) stamped: bool,
+    /// What was added to its device time.
+    pub(crate) corrected: Option<i64>,
     /// The event time counts as seen: it is the device's own.
     seen: bool,
     /// It ends idleness.
@@ -196,6 +207,8 @@ pub(crate) struct Answer {
     pub(crate) windows: BTreeMap<(Key, &'static str, i64), Content>,
     pub(crate) rollups: BTreeMap<(String, &'static str, i64), Rollup>,
     pub(crate) firings: BTreeMap<Key, Vec<Firing>>,
+    /// What was told of each clock: an offset, or `None` where it was right again.
+    pub(crate) clocks: BTreeMap<Key, Vec<Option<i64>>>,
 }
 
 /// What the specification says about `steps`, at the end of which everything fires.
@@ -205,6 +218,7 @@ pub(crate) fn answer(rules: &Rules, steps: &[Step]) -> Answer {
         steps,
         answer: Answer::default(),
         used: Vec::new(),
+        beats: BTreeMap::new(),
         disputed: BTreeSet::new(),
         heard: (0..steps.len())
             .map(|index| [false, true].map(|after| listened(steps, index, after)))
@@ -234,6 +248,9 @@ pub(crate) fn answer(rules: &Rules, steps: &[Step]) -> Answer {
     }
     run.end();
     run.collect();
+    for (key, beats) in &run.beats {
+        run.answer.clocks.insert(key.clone(), clock::offset(rules, beats).1);
+    }
     run.answer
 }
 
@@ -243,6 +260,8 @@ struct Run<'a> {
     answer: Answer,
     /// What was used: topic, device, content, raw time, and the step.
     used: Vec<(Identity, usize)>,
+    /// What may tell of a device's clock.
+    beats: BTreeMap<Key, Vec<Beat>>,
     disputed: BTreeSet<(String, &'static str, i64)>,
     /// Listened stamp and duration before and after what happens in each step.
     heard: Vec<[(i64, i64); 2]>,
@@ -476,6 +495,7 @@ impl Run<'_> {
         Some(Content {
             samples: u32::try_from(mine.len()).ok()?,
             stamped: u32::try_from(mine.iter().filter(|entry| entry.stamped).count()).ok()?,
+            corrected: u32::try_from(mine.iter().filter(|e| e.corrected.is_some()).count()).ok()?,
             first_at: times().min()?,
             last_at: times().max()?,
             metrics: [0, 1].map(|metric| {
@@ -503,15 +523,33 @@ impl Run<'_> {
             .map(|key| (key.clone(), self.watermark(&key, stamp, duration)))
             .collect();
         let known = self.answer.ledger.len();
-        let mut passed = Vec::new();
+        let mut admitted = Vec::new();
         for item in items {
             let key = (region.clone(), item.device.clone());
-            let source = self.is_timed(&key).or_else(|| {
-                let same = |entry: &&Entry| entry.key == key;
-                passed.iter().find(same).map(|entry: &Entry| entry.timed)
-            });
-            let entry =
-                self.judge(index, message, item, (key, timed), source.unwrap_or(timed), known);
+            let mine = self.is_timed(&key).unwrap_or(timed) == timed;
+            let (heartbeat, raw) = (item.heartbeat, item.raw.filter(|_| timed));
+            let entry = self.admit(index, message, item, (key, timed), known);
+            match entry.place {
+                Place::Valueless => admitted.push((entry, mine, heartbeat, raw)),
+                _ => self.answer.ledger.push(entry),
+            }
+        }
+        if !message.retain && !message.dup && self.is_caught_up(index) {
+            let mut newest: BTreeMap<Key, i64> = BTreeMap::new();
+            for (entry, mine, heartbeat, raw) in &admitted {
+                if let Some(raw) = raw.filter(|_| *mine && *heartbeat) {
+                    let known = newest.entry(entry.key.clone()).or_insert(raw);
+                    *known = raw.max(*known);
+                }
+            }
+            let (at, session) = (self.steps[index].at, self.session(index));
+            for (key, raw) in newest.into_iter().filter(|_| self.rules.correct) {
+                self.beats.entry(key).or_default().push(Beat { raw, at, session });
+            }
+        }
+        let mut passed = Vec::new();
+        for (mut entry, mine, heartbeat, raw) in admitted {
+            self.judge(&mut entry, (message.retain, heartbeat), mine, raw);
             if entry.at.is_some() { passed.push(entry) } else { self.answer.ledger.push(entry) }
         }
         passed.sort_by_key(|entry| entry.at);
@@ -543,17 +581,15 @@ impl Run<'_> {
         true
     }
 
-    /// Retained, duplicate, time (SPEC 11). What passes has an event time.
-    fn judge(
+    /// Retained, duplicate (SPEC 11). What passes is valueless so far.
+    fn admit(
         &mut self,
         index: usize,
         message: &Message,
         item: Item,
         (key, timed): (Key, bool),
-        source: bool,
         known: usize,
     ) -> Entry {
-        let arrival = self.steps[index].at;
         let raw = item.raw.filter(|_| timed);
         let usable = raw.filter(|raw| *raw >= self.rules.not_before);
         let mut entry = Entry {
@@ -563,6 +599,7 @@ impl Run<'_> {
             content: item.content.clone(),
             at: None,
             stamped: timed && usable.is_none(),
+            corrected: None,
             seen: !timed || usable.is_some(),
             wakes: false,
             raises: None,
@@ -574,7 +611,8 @@ impl Run<'_> {
             .filter(|e| e.key == entry.key && e.seen && e.wakes_or_used());
         let newest = seen.filter_map(|e| e.at).max();
         let has_value = item.values.iter().any(Option::is_some);
-        if message.retain && !(usable.is_some() && usable > newest && has_value) {
+        let time = usable.map(|raw| self.corrected(&entry.key, raw, self.steps[index].at).0);
+        if message.retain && !(time.is_some() && time > newest && has_value) {
             return entry;
         }
         entry.place = Place::Duplicate;
@@ -583,21 +621,63 @@ impl Run<'_> {
             return entry;
         }
         self.used.push((identity, index));
+        entry.place = Place::Valueless;
+        entry
+    }
+
+    /// Time. What passes has an event time.
+    fn judge(
+        &self,
+        entry: &mut Entry,
+        (retain, heartbeat): (bool, bool),
+        mine: bool,
+        raw: Option<i64>,
+    ) {
+        let arrival = self.steps[entry.step].at;
+        let usable = raw.filter(|raw| *raw >= self.rules.not_before);
+        let (time, corrected) = match usable {
+            Some(raw) => self.corrected(&entry.key, raw, arrival),
+            None => (arrival, None),
+        };
         let refuse = |reason| Place::Quarantined(reason);
-        if source != timed {
+        if !mine {
             entry.place = refuse("other-source");
-        } else if usable.is_some_and(|time| time > arrival + self.rules.future_tolerance) {
+        } else if usable.is_some() && time > arrival + self.rules.future_tolerance {
             entry.place = refuse("future");
-        } else if usable.is_some_and(|time| time < arrival - self.rules.past_limit) {
+        } else if usable.is_some() && time < arrival - self.rules.past_limit {
             entry.place = refuse("past");
         } else {
-            entry.at = Some(usable.unwrap_or(arrival));
-            entry.wakes = !message.retain;
-            entry.place = Place::Valueless;
-            let heartbeat = item.heartbeat && !message.retain && entry.seen;
+            (entry.at, entry.corrected) = (Some(time), corrected);
+            entry.wakes = !retain;
+            let heartbeat = heartbeat && !retain && entry.seen;
             entry.raises = Some((0, if heartbeat { "heartbeat" } else { "bounded" }));
         }
-        entry
+    }
+
+    /// A device time with the offset of its clock, as far as that can be, and the offset.
+    fn corrected(&self, key: &Key, raw: i64, now: i64) -> (i64, Option<i64>) {
+        let beats = self.beats.get(key).map_or(&[][..], |beats| beats);
+        let tolerance = self.rules.future_tolerance;
+        match clock::offset(self.rules, beats).0 {
+            Some(offset) if raw.saturating_add(offset) <= now + tolerance.max(2_000) => {
+                (raw.saturating_add(offset).min(now + tolerance), Some(offset))
+            }
+            _ => (raw, None),
+        }
+    }
+
+    /// How often the connection changed up to a step.
+    fn session(&self, index: usize) -> usize {
+        let turns = |step: &&Step| matches!(step.what, What::Up | What::Down);
+        self.steps[..=index].iter().filter(turns).count()
+    }
+
+    fn is_caught_up(&self, index: usize) -> bool {
+        let mut turns = self.steps[..=index].iter().rev().map(|step| &step.what);
+        matches!(
+            turns.find(|what| matches!(what, What::Up | What::Down | What::CaughtUp)),
+            Some(What::CaughtUp)
+        )
     }
 
     /// With a device time: whatever was used before. Without: one redelivery on this connection for each delivery on
@@ -717,6 +797,7 @@ impl Run<'_> {
         RegionContent {
             samples: parts.iter().map(|part| part.samples).sum(),
             stamped: parts.iter().map(|part| part.stamped).sum(),
+            corrected: parts.iter().map(|part| part.corrected).sum(),
             reporting: u32::try_from(parts.len()).expect("few"),
             metrics: [0, 1].map(|metric| {
                 let metrics: Vec<_> = parts

@@ -23,7 +23,7 @@ fn online() -> Value {
 fn whole() -> BTreeMap<&'static str, Value> {
     let result = json!({
         "schema": 1, "generation": GENERATION, "start": 1_749_945_600_000_i64, "end": 1_749_949_200_000_i64,
-        "revision": 0, "cause": "bounded", "watermark": 1_749_949_205_916_i64, "samples": 360, "stamped": 1,
+        "revision": 0, "cause": "bounded", "watermark": 1_749_949_205_916_i64, "samples": 360, "stamped": 1, "corrected": 1,
         "partial": true, "clock": "holdover",
     });
     let with = |more: Value| {
@@ -35,7 +35,7 @@ fn whole() -> BTreeMap<&'static str, Value> {
     };
     let refused = json!({
         "schema": 1, "generation": GENERATION, "region": "north", "device": "m", "topic": "a/b",
-        "device_time": 5, "arrival": null, "length": 5000, "sha256": "0".repeat(64), "withheld": 2,
+        "device_time": 5, "offset": -7, "method": "offset", "arrival": null, "length": 5000, "sha256": "0".repeat(64), "withheld": 2,
         "record_base64": "eyJhIjo=",
     });
     BTreeMap::from([
@@ -63,7 +63,8 @@ fn whole() -> BTreeMap<&'static str, Value> {
         (
             "late",
             json!({
-                "schema": 1, "generation": GENERATION, "source": "meters", "time": 5, "window": "hour",
+                "schema": 1, "generation": GENERATION, "source": "meters", "time": 5, "device_time": 12,
+                "offset": -7, "method": "offset", "window": "hour",
                 "start": 0, "end": 3_600_000, "watermark": 7, "arrival": 9, "record": { "power": 1 },
             }),
         ),
@@ -77,7 +78,7 @@ fn whole() -> BTreeMap<&'static str, Value> {
         (
             "alert",
             json!({
-                "schema": 1, "generation": GENERATION, "kind": "back-in", "watermark": 7,
+                "schema": 1, "generation": GENERATION, "kind": "clock-right", "watermark": 7, "offset": 80,
             }),
         ),
         (
@@ -141,8 +142,8 @@ fn allowed(kind: &str, field: &str, value: &Value) -> bool {
         "record" => true,
         "source" | "topic" | "region" | "device" | "window" => value.is_string(),
         "watermark" | "arrival" => value.is_null() || *value == -1,
-        "start" | "end" | "time" | "first_at" | "last_at" | "device_time" | "at" | "since"
-        | "from" | "to" | "shift" => *value == -1,
+        "start" | "end" | "time" | "first_at" | "last_at" | "device_time" | "offset" | "at"
+        | "since" | "from" | "to" | "shift" => *value == -1,
         "version" => value.is_string(),
         "clock_source" => value.is_string() || value.is_null(),
         "clock_bound" => value.is_null(),
@@ -156,9 +157,9 @@ fn allowed(kind: &str, field: &str, value: &Value) -> bool {
         "unit" => value.is_string(),
         "deviation" => *value == 1e300,
         "sum" | "mean" | "min" | "max" | "first" | "last" | "sum_of_means" => value.is_number(),
-        "schema" | "generation" | "revision" | "cause" | "samples" | "stamped" | "clock"
-        | "kind" | "expected" | "coverage" | "gap" | "count" | "reporting" | "devices"
-        | "length" | "sha256" | "withheld" | "record_base64" => false,
+        "schema" | "generation" | "revision" | "cause" | "samples" | "stamped" | "corrected"
+        | "clock" | "kind" | "method" | "expected" | "coverage" | "gap" | "count" | "reporting"
+        | "devices" | "length" | "sha256" | "withheld" | "record_base64" => false,
         _ => panic!("{kind} has a new field {field}: say what it may hold"),
     }
 }
@@ -198,10 +199,11 @@ fn a_message_without_what_is_needed_is_refused_and_one_with_more_passes() {
         for field in keys(&message) {
             let mut without = message.clone();
             without.as_object_mut().expect("an object").remove(field);
-            // Region and device come together, one of the two forms of a record is there, and so is all of a gateway
-            // that is online.
+            // Region and device come together, an offset with its method, one of the two forms of a record is there,
+            // and so is all of a gateway that is online.
             let needed = needed.contains(&field.as_str())
                 || field.starts_with("record")
+                || field == "method"
                 || kind == "status"
                 || (kind == "quarantine" && ["region", "device"].contains(&field.as_str()));
             assert_eq!(

@@ -6,12 +6,14 @@
 use std::collections::BTreeMap;
 
 use super::*;
+use crate::engine::codec::Writer;
+use crate::engine::correction::DeviceClock;
 use crate::engine::effect::Effects;
 use crate::engine::input::{Ingress, Input, Publish, Topic};
 use crate::engine::settings::{Combine, Revisions, Scope, SourceMetric, SourceSettings};
 use crate::engine::tests::{MINUTE, NOON, item, settings};
 use crate::event::{Firing, Output};
-use crate::time::{MonoTime, Now};
+use crate::time::{ClockStatus, MonoTime, Now};
 use crate::wire::profile::{Condition, MetricField, Profile, ProfileSpec, TimeFormat};
 
 type Store = BTreeMap<Vec<u8>, Vec<u8>>;
@@ -41,6 +43,7 @@ fn two_sources(revisions: Revisions) -> Settings {
         base: 0,
         multiples: vec![1],
         metrics: vec![SourceMetric::new(0, settings.sources[0].metrics[0].aggregates)],
+        live: false,
     };
     settings.sources = vec![source("meters", true), source("plain", false)];
     settings.policies.default.revisions = revisions;
@@ -78,6 +81,7 @@ impl Gateway {
     }
 
     fn caught_up(&mut self, minute: i64) {
+        self.handle(minute, Input::Clock(ClockStatus::EXACT));
         self.handle(minute, Input::Ingress(Ingress::Up));
         self.handle(minute, Input::Ingress(Ingress::CaughtUp));
     }
@@ -434,6 +438,27 @@ fn hearing(messages: &[(i64, Message)], settings: Settings) -> Store {
         gateway.commit(&mut store);
     }
     store
+}
+
+/// Progress, and refusals where some were told: nothing of its clock.
+#[test]
+fn the_record_of_a_device_from_before_its_clock_was_in_it_is_read() {
+    for refusals in [false, true] {
+        let settings = || two_sources(Revisions::Immediate);
+        let mut store = hearing(&[(0, reading("north", "a", 0))], settings());
+        let mut w = Writer::default();
+        w.u8(0).signed(0).signed(NOON + 9 * MINUTE).signed(NOON + 7 * MINUTE);
+        if refusals {
+            w.signed(5).unsigned(2).unsigned(1);
+        }
+        store.insert([&[DEVICE][..], &0_u32.to_be_bytes()].concat(), w.0);
+        let (engine, losses) = restore(&store, settings()).expect("it is carried on");
+        assert_eq!(losses, []);
+        assert_eq!(engine.device_watermark("north", "a"), Some(EventTime(NOON + 7 * MINUTE)));
+        let device = &engine.devices[0];
+        assert_eq!(device.clock, DeviceClock::default());
+        assert_eq!(device.refusals.withheld, u64::from(refusals));
+    }
 }
 
 /// Keys of panes in hours (window 0) or days (window 1).
