@@ -77,6 +77,10 @@ const STORE_PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::fr
 /// memory in a burst of a large fleet: about 4 KB for each. A smaller fleet does not meet it.
 const MAX_CHANGES: usize = 2_000;
 
+/// Shortest pause between two commits that are made only because something cannot wait: a whole fleet may come or go at
+/// once.
+const HURRY: Duration = Duration::from_secs(1);
+
 /// Runs until `shutdown` is done, then commits and leaves cleanly, within ten seconds whatever the brokers do. `clock`
 /// is what time it is for the engine; sockets and commits go by the machine's.
 ///
@@ -132,6 +136,8 @@ struct Session<'a> {
     uncommitted: Vec<AckToken>,
     /// When the next commit is due.
     commit_at: Option<Instant>,
+    /// When the last one was made.
+    committed_at: Option<Instant>,
     /// Mark of the last checkpoint whose messages were acknowledged.
     acknowledged: u64,
     /// Everything that the devices' broker had queued is processed.
@@ -187,6 +193,7 @@ impl<'a> Session<'a> {
             egress: Egress::start(egress),
             uncommitted: Vec::new(),
             commit_at: None,
+            committed_at: None,
             acknowledged: 0,
             observed,
             telling: Telling::new(Instant::now()),
@@ -213,6 +220,7 @@ impl<'a> Session<'a> {
                 Wake::Commit => self.commit().await?,
                 Wake::Tick => self.tick(),
             }
+            self.hurry();
             if self.must_commit() {
                 self.commit().await?;
             }
@@ -340,17 +348,25 @@ impl<'a> Session<'a> {
         self.commit_at.get_or_insert_with(|| Instant::now() + interval);
     }
 
-    /// Half the in-flight window waits for its acknowledgements, the transaction is large enough, or something was said
-    /// that cannot wait. While a backlog is worked off nothing is news enough to pay for a commit of its own.
+    /// Something was said that cannot wait. While a backlog is worked off nothing is news enough to pay for a commit of
+    /// its own.
+    fn hurry(&mut self) {
+        if self.effects.urgent && self.caught_up {
+            let at = self.committed_at.map_or_else(Instant::now, |last| last + HURRY);
+            self.commit_at = Some(self.commit_at.map_or(at, |due| due.min(at)));
+        }
+    }
+
+    /// Half the in-flight window waits for its acknowledgements, or the transaction is large enough.
     fn must_commit(&self) -> bool {
         let half = (usize::from(self.config.broker.link.in_flight) / 2).max(1);
         let large = self.engine.changed_devices() + self.outbox.changes() >= MAX_CHANGES;
-        self.uncommitted.len() >= half || large || (self.effects.urgent && self.caught_up)
+        self.uncommitted.len() >= half || large
     }
 
     /// Makes durable, then acknowledges.
     async fn commit(&mut self) -> Result<(), StoreError> {
-        self.commit_at = None;
+        (self.commit_at, self.committed_at) = (None, Some(Instant::now()));
         self.effects.urgent = false;
         let state = self.engine.checkpoint();
         let mark = state.mark;

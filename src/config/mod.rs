@@ -142,6 +142,7 @@ struct Engine {
     policies: Policies,
     region_rollups: bool,
     watermark_interval: Span,
+    gap_after: Span,
     limits: Limits,
 }
 

@@ -61,6 +61,10 @@ macro_rules! policy_table {
                 revisions: Revisions,
                 revision_delay: Duration,
                 interval: Duration,
+                offline_after: Duration,
+                will_debounce: Duration,
+                flap_count: Whole<1, 100>,
+                flap_window: Duration,
             }
         }
 
@@ -78,6 +82,10 @@ macro_rules! policy_table {
                     revisions: self.revisions,
                     revision_delay: self.revision_delay,
                     interval: self.interval,
+                    offline_after: self.offline_after,
+                    will_debounce: self.will_debounce,
+                    flap_count: self.flap_count,
+                    flap_window: self.flap_window,
                 }
             }
         }
@@ -97,6 +105,10 @@ pub(super) struct Parameters {
     pub revisions: Option<Revisions>,
     pub revision_delay: Option<Duration>,
     pub interval: Option<Duration>,
+    pub offline_after: Option<Duration>,
+    pub will_debounce: Option<Duration>,
+    pub flap_count: Option<Whole<1, 100>>,
+    pub flap_window: Option<Duration>,
 }
 
 table! {
@@ -110,6 +122,7 @@ table! {
         status: Status,
         defaults: Defaults,
         watermarks: Watermarks,
+        presence: Presence,
         limits: Limits,
         rollups: Rollups,
         window: Vec<Window>,
@@ -251,6 +264,11 @@ table! {
         combine: Combine,
         publish_interval: Duration,
     }
+}
+
+table! {
+    /// `[presence]`
+    Presence { gap_after: Duration, }
 }
 
 table! {

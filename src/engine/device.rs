@@ -6,6 +6,7 @@ use crate::engine::context::{Context, Trigger};
 use crate::engine::effect::Effects;
 use crate::engine::emission::Change;
 use crate::engine::pane::{Pane, Samples};
+use crate::engine::presence::Presence;
 use crate::engine::region::Region;
 use crate::engine::settings::{Policy, Revisions, WindowSpec};
 use crate::engine::watermark::{Generator, bounded};
@@ -46,6 +47,8 @@ pub struct Device {
     pub heard: Span,
     /// Whether it is heard.
     pub activity: Activity,
+    /// Whether it is there, as the centre is told.
+    pub presence: Presence,
     /// Its open windows, by end and window.
     pub panes: Vec<Pane>,
     /// The next watermark at which one of them fires or becomes final.

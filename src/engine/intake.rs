@@ -166,6 +166,9 @@ impl Engine {
         if self.devices[device].source != message.source {
             verdict = Verdict::Quarantined(Reason::OtherSource);
         }
+        if !message.publish.retain {
+            self.on_news(device, verdict, message.arrival, out);
+        }
         let (at, seen) = match verdict {
             Verdict::Accepted(at) | Verdict::Arrival(at) => (at, true),
             Verdict::Stamped(at) => {
@@ -286,13 +289,11 @@ impl Engine {
     fn note_progress(&mut self, record: &Judged) {
         let device = &mut self.devices[record.device];
         let lateness = device.policy.lateness;
+        if record.seen {
+            device.generator.see(record.at);
+        }
         let generator = match (self.settings.scope, record.seen) {
-            (Scope::Device, seen) => {
-                if seen {
-                    device.generator.see(record.at);
-                }
-                device.generator
-            }
+            (Scope::Device, _) => device.generator,
             (Scope::Region(_), true) => *self.partitions.see(device.region, record.at),
             (Scope::Region(_), false) => self.partitions.get(device.region).generator,
         };

@@ -8,6 +8,7 @@
 //! ```
 
 pub mod aggregate;
+mod attendance;
 pub mod books;
 pub mod checkpoint;
 pub mod codec;
@@ -26,6 +27,7 @@ pub mod minimum;
 pub mod overview;
 pub mod pane;
 pub mod partition;
+pub mod presence;
 pub mod progress;
 pub mod recent;
 mod records;
@@ -56,6 +58,7 @@ use crate::engine::input::{Ingress, Input};
 use crate::engine::intake::Judged;
 use crate::engine::listen::Listening;
 use crate::engine::partition::{Partition, Partitions};
+use crate::engine::presence::Presence;
 use crate::engine::recent::Recent;
 use crate::engine::region::Region;
 use crate::engine::settings::{Aggregates, ClockRules, Combine, Policy, Scope, Settings};
@@ -250,7 +253,8 @@ impl Engine {
                 self.dedup.reconnected();
             }
             Ingress::CaughtUp => {
-                self.listening.caught_up(now);
+                let gap = self.listening.caught_up(now);
+                self.tell_gap(gap, out);
                 self.start_publishing(now);
                 self.apply_clock(now, out);
             }
@@ -349,6 +353,7 @@ impl Engine {
             generator: Generator::default(),
             heard: self.listening.duration(),
             activity: Activity::Active,
+            presence: Presence::default(),
             panes: Vec::new(),
             next: EventTime::MAX,
             final_to: EventTime::MIN,

@@ -3,6 +3,7 @@
 use crate::engine::Engine;
 use crate::engine::device::Activity;
 use crate::engine::recent::Recent;
+use crate::event::PresenceState;
 use crate::ids::RegionId;
 use crate::time::{EventTime, Now, Span};
 
@@ -22,7 +23,7 @@ pub struct RegionView {
     pub idle: bool,
 }
 
-/// Devices by what is known of them. Each is in one of these.
+/// Devices by what is known of them. Each is in one of the first four.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DeviceCounts {
     /// Heard within their idle timeout. In region scope silence is the region's, and all are here.
@@ -33,6 +34,31 @@ pub struct DeviceCounts {
     pub following: usize,
     /// Known by name only: nothing with a usable time ever came from them.
     pub without_time: usize,
+    /// By what was told of their presence.
+    pub presence: PresenceCounts,
+}
+
+/// Devices by what was told of their presence. Those of which nothing was told are in none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs, reason = "each is the state of that name")]
+pub struct PresenceCounts {
+    pub never_seen: usize,
+    pub online: usize,
+    pub suspect: usize,
+    pub offline: usize,
+    pub flapping: usize,
+}
+
+impl PresenceCounts {
+    fn count(&mut self, state: PresenceState) {
+        *match state {
+            PresenceState::NeverSeen => &mut self.never_seen,
+            PresenceState::Online => &mut self.online,
+            PresenceState::Suspect => &mut self.suspect,
+            PresenceState::Offline => &mut self.offline,
+            PresenceState::Flapping => &mut self.flapping,
+        } += 1;
+    }
 }
 
 impl Engine {
@@ -69,6 +95,7 @@ impl Engine {
                 Activity::Following => &mut counts.following,
             };
             *column += 1;
+            device.presence.state().into_iter().for_each(|state| counts.presence.count(state));
         }
         counts
     }

@@ -87,6 +87,7 @@ pub(super) struct Progress {
     highest: EventTime,
     watermark: EventTime,
     final_to: EventTime,
+    presence: Option<(Span, ArrivalTime)>,
 }
 
 impl Progress {
@@ -97,15 +98,22 @@ impl Progress {
             highest: device.generator.highest(),
             watermark: device.generator.watermark(),
             final_to: device.final_to,
+            presence: Some(device.presence.progress()),
         }
     }
 
     fn write(&self, w: &mut Writer, base: EventTime) {
         let some_final = self.final_to != EventTime::MIN;
-        w.u8(self.activity as u8 | u8::from(some_final) << 4).signed(self.heard.0);
+        let flags = u8::from(some_final) | u8::from(self.presence.is_some()) << 1;
+        w.u8(self.activity as u8 | flags << 4).signed(self.heard.0);
         w.signed(self.highest.0.wrapping_sub(base.0)).signed(self.watermark.0.wrapping_sub(base.0));
         if some_final {
             w.signed(self.final_to.0.wrapping_sub(self.watermark.0));
+        }
+        if let Some((silent_from, last_seen)) = self.presence {
+            // Both differ little from the others: a byte or two each.
+            w.signed(self.heard.0.wrapping_sub(silent_from.0));
+            w.signed(self.highest.0.wrapping_sub(last_seen.0));
         }
     }
 
@@ -116,11 +124,18 @@ impl Progress {
         let heard = Span(r.signed()?);
         let highest = EventTime(r.signed()?.wrapping_add(base.0));
         let watermark = EventTime(r.signed()?.wrapping_add(base.0));
-        let final_to = match flags >> 4 {
+        let final_to = match flags & 0x10 {
             0 => EventTime::MIN,
             _ => EventTime(r.signed()?.wrapping_add(watermark.0)),
         };
-        Some(Self { heard, activity, highest, watermark, final_to })
+        let presence = match flags & 0x20 {
+            0 => None,
+            _ => Some((
+                Span(heard.0.wrapping_sub(r.signed()?)),
+                ArrivalTime(highest.0.wrapping_sub(r.signed()?)),
+            )),
+        };
+        Some(Self { heard, activity, highest, watermark, final_to, presence })
     }
 
     /// Brings a device as far as this, whatever the order of its records. A device falls idle after it was last heard,
@@ -135,6 +150,9 @@ impl Progress {
         if (self.heard, self.activity as u8) > (device.heard, device.activity as u8) {
             (device.heard, device.activity) = (self.heard, self.activity);
         }
+        // In a record from before presence whoever sent a time was there.
+        let before = (Span(i64::MIN), ArrivalTime(self.highest.0));
+        device.presence.advance(self.presence.unwrap_or(before));
     }
 }
 

@@ -1,5 +1,6 @@
 //! What the engine is told: sources, windows, policies, limits. Types that cannot be wrong; `config` makes them.
 
+use crate::engine::presence::PresencePolicy;
 use crate::ids::{MetricId, RegionId, SourceId, WindowId};
 use crate::time::{DeviceTime, Span};
 use crate::wire::profile::Profile;
@@ -30,6 +31,8 @@ pub struct Settings {
     pub region_rollups: bool,
     /// A watermark that advanced is published this often; zero: on every advance.
     pub watermark_interval: Span,
+    /// A gap of the gateway is told when it is at least this long.
+    pub gap_after: Span,
     /// Bounds.
     pub limits: Limits,
 }
@@ -172,6 +175,8 @@ pub struct Policy {
     pub revisions: Revisions,
     /// The interval at which the device reports, where it is known.
     pub interval: Option<Span>,
+    /// When it is offline.
+    pub presence: PresencePolicy,
 }
 
 impl Default for Policy {
@@ -187,6 +192,7 @@ impl Default for Policy {
             not_before: DeviceTime(1_577_836_800_000), // 2020-01-01
             revisions: Revisions::Coalesced(Span::from_secs(30)),
             interval: None,
+            presence: PresencePolicy::default(),
         }
     }
 }
@@ -211,6 +217,10 @@ pub struct PolicyPatch {
     pub not_before: Option<DeviceTime>,
     pub revisions: Option<Revisions>,
     pub interval: Option<Span>,
+    pub offline_after: Option<Span>,
+    pub will_debounce: Option<Span>,
+    pub flap_count: Option<u8>,
+    pub flap_window: Option<Span>,
 }
 
 impl PolicyPatch {
@@ -229,6 +239,11 @@ impl PolicyPatch {
         set(&mut policy.not_before, self.not_before);
         set(&mut policy.revisions, self.revisions);
         set(&mut policy.interval, self.interval.map(Some));
+        let presence = &mut policy.presence;
+        set(&mut presence.offline_after, self.offline_after);
+        set(&mut presence.will_debounce, self.will_debounce);
+        set(&mut presence.flap_count, self.flap_count);
+        set(&mut presence.flap_window, self.flap_window);
     }
 }
 

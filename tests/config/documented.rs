@@ -18,6 +18,7 @@ const SECTIONS: &[(&str, &str, bool)] = &[
     ("## [status]", "[status]\n", false),
     ("## [defaults]", "[defaults]\n", false),
     ("## [watermarks]", "[watermarks]\n", false),
+    ("## [presence]", "[presence]\n", false),
     ("## [limits]", "[limits]\n", false),
     ("## [rollups]", "[rollups]\n", false),
     ("## [[window]]", "[[window]]\n", false),

@@ -190,6 +190,18 @@ impl<'a> Gateway<'a> {
         woken
     }
 
+    /// Time passes, on both clocks.
+    pub(crate) fn pass(&mut self, span: i64) {
+        self.now += span;
+        self.handle(Input::Tick);
+    }
+
+    /// Somebody sets the wall clock.
+    pub(crate) fn step_wall(&mut self, by: i64) {
+        self.now += by;
+        self.booted += by;
+    }
+
     /// Commits; returns the mark to settle with.
     pub(crate) fn commit(&mut self) -> u64 {
         let checkpoint = self.engine.checkpoint();

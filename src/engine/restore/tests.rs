@@ -301,7 +301,7 @@ fn every_single_record(revisions: Revisions, scope: Scope) {
     let settings = || Settings { scope, ..two_sources(revisions) };
     let (store, before) = morning(settings());
     let kinds: BTreeSet<u8> = store.keys().map(|key| key[0]).collect();
-    assert_eq!(kinds, (LAYOUT..=SEED).collect(), "each kind of record is there");
+    assert_eq!(kinds, (LAYOUT..=SEED).chain([PRESENCE]).collect(), "each kind of record is there");
     let (whole, losses) = restore(&store, settings()).expect("it is whole");
     assert_eq!(losses, []);
     let expected = told(&afternoon(whole));
