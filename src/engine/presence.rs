@@ -192,7 +192,8 @@ impl Presence {
             (false, was) => {
                 (self.delayed, self.delay_is_told, self.will_due) = (None, false, None);
                 let told = self.enter(rules, Standing::Online, now, PresenceCause::News)?;
-                let outage = seen_before.filter(|_| was == Standing::Offline);
+                let recovers = was == Standing::Offline && told.state == PresenceState::Online;
+                let outage = seen_before.filter(|_| recovers);
                 Some(Told { outage: outage.map(|last| now.wall - last), ..told })
             }
         }
