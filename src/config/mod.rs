@@ -19,6 +19,7 @@ mod raw;
 mod secret;
 mod settings;
 mod sources;
+mod statuses;
 mod text;
 mod values;
 mod warnings;

@@ -226,6 +226,8 @@ policy_table! {
         window: String,
         rollups: Vec<String>,
         metric: Vec<Metric>,
+        status: Vec<SourceStatus>,
+        expects: Vec<String>,
     }
 }
 
@@ -254,6 +256,19 @@ table! {
         unit: String,
         scale: f64,
         aggregates: Vec<Aggregate>,
+    }
+}
+
+table! {
+    /// `[[source.status]]`
+    SourceStatus {
+        topic: String,
+        from: Place,
+        online: Scalars,
+        offline: Scalars,
+        scope: StatusScope,
+        device: Place,
+        region: Place,
     }
 }
 
@@ -313,6 +328,10 @@ words! {
 words! {
     /// `revisions`
     Revisions { Coalesced, Immediate }
+}
+words! {
+    /// `scope` of a status
+    StatusScope { Device, Region }
 }
 words! {
     /// `watermarks.scope`

@@ -6,11 +6,15 @@
 use crate::engine::Engine;
 use crate::engine::deadline::Silence;
 use crate::engine::effect::Effects;
+use crate::engine::input::{Publish, Topic};
+use crate::engine::intake::Message;
 use crate::engine::listen::Gap;
 use crate::engine::presence::{Age, Moment, Told};
 use crate::engine::validity::Verdict;
-use crate::event::{GapReport, Output, PresenceReport, Reason};
-use crate::time::{ArrivalTime, Span};
+use crate::event::{GapReport, Output, PresenceCause, PresenceReport, Reason};
+use crate::time::{ArrivalTime, Now, Span};
+use crate::wire::decode::{Item, Stamp};
+use crate::wire::status::{Scope, Status};
 
 impl Engine {
     /// A record that is neither retained nor a duplicate was judged: is it news, and what does it say of its device?
@@ -45,6 +49,134 @@ impl Engine {
             | Verdict::Stamped(_)
             | Verdict::Arrival(_)
             | Verdict::Quarantined(_) => Some(Age::default()),
+        }
+    }
+
+    /// Whether a message came on a topic that says who is there; what it says is done.
+    pub(super) fn is_status(&mut self, publish: Publish<'_>, now: Now, out: &mut Effects) -> bool {
+        let Topic::Name(topic) = publish.topic else { return false };
+        let sources = self.settings.sources.iter().enumerate();
+        let mut topics =
+            sources.flat_map(|(at, source)| source.statuses.iter().map(move |it| (at, it)));
+        let read = topics.find_map(|(at, it)| Some((at, it.read(topic, publish.payload)?)));
+        let Some((source, status)) = read else { return false };
+        let Status { scope, region, device, online } = status;
+        let Some(online) = online else {
+            self.books.ignored += 1;
+            return true;
+        };
+        // Owned, since it stands in the settings; such messages are few.
+        let (region, device) = (region.to_owned(), device.to_owned());
+        self.books.decoded += 1;
+        self.books.records += 1;
+        let arrival = self.has_clock().then_some(now.wall);
+        let message = Message { source, topic, publish, arrival };
+        match scope {
+            Scope::Device => self.on_device_status(&region, &device, online, &message, out),
+            Scope::Region => self.on_region_status(&region, online, &message, out),
+        }
+        true
+    }
+
+    fn on_device_status(
+        &mut self,
+        region: &str,
+        name: &str,
+        online: bool,
+        message: &Message<'_>,
+        out: &mut Effects,
+    ) {
+        let item = Item {
+            device: name,
+            region,
+            time: Stamp::Undeclared,
+            heartbeat: false,
+            idle: false,
+            values: &[],
+            content: message.publish.payload,
+        };
+        let known = self.find_device(region, name);
+        if message.publish.retain && (online || known.is_none()) {
+            self.books.retained_ignored += 1; // it says nothing of now
+            return;
+        }
+        let Some(device) = known.or_else(|| self.device(message.source, item)) else {
+            self.books.no_room += 1;
+            return;
+        };
+        if !message.publish.retain && self.settings.deduplicate && !self.is_new(item, message) {
+            self.books.duplicate += 1;
+            return;
+        }
+        self.books.valueless += 1;
+        let Some(now) = self.moment(message) else { return };
+        if online {
+            // Of now, whatever time is in it.
+            self.on_news(device, Verdict::Arrival(now.wall.stamped()), message.arrival, out);
+        } else {
+            self.on_death(device, now, PresenceCause::Will, !message.publish.retain, out);
+        }
+    }
+
+    /// What a region's devices hang on is gone: each is suspect, and its own silence decides. That it is there again says
+    /// nothing of them.
+    fn on_region_status(
+        &mut self,
+        region: &str,
+        online: bool,
+        message: &Message<'_>,
+        out: &mut Effects,
+    ) {
+        let Some(region) = self.region_by_name.get(region).copied().filter(|_| !online) else {
+            *(if message.publish.retain {
+                &mut self.books.retained_ignored
+            } else {
+                &mut self.books.valueless
+            }) += 1;
+            return;
+        };
+        self.books.valueless += 1;
+        let Some(now) = self.moment(message) else { return };
+        for member in 0..self.regions[region].members.len() {
+            let device = self.regions[region].members[member];
+            self.on_death(device, now, PresenceCause::Parent, false, out);
+        }
+    }
+
+    fn moment(&self, message: &Message<'_>) -> Option<Moment> {
+        let heard = self.listening.duration();
+        message.arrival.map(|wall| Moment { wall, heard })
+    }
+
+    fn on_death(
+        &mut self,
+        index: usize,
+        now: Moment,
+        cause: PresenceCause,
+        is_final: bool,
+        out: &mut Effects,
+    ) {
+        let device = &mut self.devices[index];
+        let told = device.presence.on_death(&device.policy.presence, now, cause, is_final);
+        self.tell_presence(index, told, out);
+        self.arm_presence(index);
+    }
+
+    /// Devices that the configuration expects are known from the start, and never seen until they speak.
+    pub(super) fn expect_devices(&mut self) {
+        let now = self.listening.duration();
+        for source in 0..self.settings.sources.len() {
+            for (region, name) in self.settings.sources[source].expects.clone() {
+                let (region, name) = (region.as_str(), name.as_str());
+                let known = self.find_device(region, name);
+                let index = known.or_else(|| self.admit(source, region, name));
+                let Some(index) = index.filter(|_| self.has_clock()) else { continue };
+                self.devices[index].presence.declare(now);
+                if self.devices[index].presence.dirty {
+                    self.mark(index);
+                }
+                self.arm_presence(index);
+            }
         }
     }
 

@@ -26,16 +26,19 @@ pub(super) struct Judged {
 
 /// A message in hand.
 #[derive(Clone, Copy)]
-struct Message<'a> {
-    source: usize,
-    topic: &'a str,
-    publish: Publish<'a>,
-    arrival: Option<ArrivalTime>,
+pub(super) struct Message<'a> {
+    pub(super) source: usize,
+    pub(super) topic: &'a str,
+    pub(super) publish: Publish<'a>,
+    pub(super) arrival: Option<ArrivalTime>,
 }
 
 impl Engine {
     pub(super) fn on_publish(&mut self, publish: Publish<'_>, now: Now, out: &mut Effects) {
         self.books.received += 1;
+        if self.is_status(publish, now, out) {
+            return;
+        }
         let arrival = self.has_clock().then_some(now.wall);
         let mut scratch = std::mem::take(&mut self.scratch);
         let (decoded, message) = self.decode(publish, arrival, &mut scratch);
@@ -199,7 +202,7 @@ impl Engine {
     }
 
     /// Whether a record was not seen before; remembers it.
-    fn is_new(&mut self, item: Item<'_>, message: &Message<'_>) -> bool {
+    pub(super) fn is_new(&mut self, item: Item<'_>, message: &Message<'_>) -> bool {
         let time = item.time.time();
         let fingerprint =
             self.recogniser.fingerprint(message.topic, item.device, item.content, time);

@@ -127,6 +127,7 @@ impl Engine {
         for region in engine.settings.regions.clone() {
             engine.region(region.as_str());
         }
+        engine.expect_devices();
         engine
     }
 
@@ -305,15 +306,20 @@ impl Engine {
 
     /// The device of an item, made where it is not known; `None` when there is no room for one more.
     fn device(&mut self, source: usize, item: Item<'_>) -> Option<usize> {
-        if let Some(device) = self.find_device(item.region, item.device) {
-            return Some(device);
+        match self.find_device(item.region, item.device) {
+            None => self.admit(source, item.region, item.device),
+            known => known,
         }
+    }
+
+    /// A device that is not known, where there is room for it.
+    fn admit(&mut self, source: usize, region: &str, name: &str) -> Option<usize> {
         if self.devices.len() >= self.settings.limits.max_devices {
             return None;
         }
-        let region = self.region(item.region);
+        let region = self.region(region);
         self.regions[region].keep_final(self.listening.stamp());
-        let index = self.insert_device(source, region, item.device);
+        let index = self.insert_device(source, region, name);
         self.watch(index);
         Some(index)
     }

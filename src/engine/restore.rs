@@ -389,6 +389,7 @@ impl Restorer {
             let published = self.engine.regions.iter().map(|region| region.published).max();
             self.engine.gateway_published = published.unwrap_or(EventTime::MIN);
         }
+        self.engine.expect_devices();
         self.engine.books.lost += losses.len() as u64;
         if is_empty || self.then.changed || !losses.is_empty() {
             self.engine.mark_all();

@@ -1,9 +1,10 @@
 //! What the engine is told: sources, windows, policies, limits. Types that cannot be wrong; `config` makes them.
 
 use crate::engine::presence::PresencePolicy;
-use crate::ids::{MetricId, RegionId, SourceId, WindowId};
+use crate::ids::{DeviceId, MetricId, RegionId, SourceId, WindowId};
 use crate::time::{DeviceTime, Span};
 use crate::wire::profile::Profile;
+use crate::wire::status::StatusTopic;
 
 use std::sync::Arc;
 
@@ -73,6 +74,10 @@ pub struct SourceSettings {
     pub base: usize,
     /// Indices of larger multiples of the base window, each a merge of it.
     pub multiples: Vec<usize>,
+    /// Its topics that say who is there.
+    pub statuses: Vec<StatusTopic>,
+    /// Devices that are to be there, whether or not anything of them was heard: region and name.
+    pub expects: Vec<(RegionId, DeviceId)>,
     /// For each metric of the profile, in its order: which one it is, and what is asked of it.
     pub metrics: Vec<SourceMetric>,
 }

@@ -51,6 +51,8 @@ pub(super) fn settings() -> Settings {
             profile: Profile::new(spec).expect("a profile"),
             base: 0,
             multiples: vec![1],
+            statuses: Vec::new(),
+            expects: Vec::new(),
             metrics: vec![SourceMetric::new(0, sum)],
         }],
         windows: vec![window("hour", 1), window("day", 24)],

@@ -2,7 +2,7 @@
 
 use tidegate::config::Config;
 use tidegate::engine::input::Input;
-use tidegate::event::{GapReport, Output, PresenceReport, PresenceState};
+use tidegate::event::{GapReport, Output, PresenceCause, PresenceReport, PresenceState};
 use tidegate::time::{ClockQuality, ClockStatus, Span};
 
 use crate::gateway::{Gateway, HOUR, Hearing, MINUTE, NOON, SECOND, config, defaults};
@@ -237,7 +237,155 @@ fn a_step_of_the_clock_makes_nobody_offline() {
     }
 }
 
-/// Pain 4: nobody waits for a device that never spoke, and it is not offline.
+/// Pain 4: ten devices are declared, one never speaks.
+#[test]
+fn a_device_that_never_speaks_is_never_seen_and_nobody_waits_for_it() {
+    let names: Vec<_> = (0..10).map(|number| format!("\"north/d{number}\"")).collect();
+    let toml = format!("{METERS}expects = [{}]\n", names.join(", "));
+    let config = Config::from_toml(&toml).expect("no mistake");
+    let mut gateway = Gateway::listening(&config, NOON);
+    for minute in 0..90 {
+        for number in 0..9 {
+            let at = NOON + minute * MINUTE;
+            gateway.hears(at, reading(&format!("d{number}"), at));
+        }
+        if minute == 20 {
+            gateway.commit();
+            gateway.restart(|_| {});
+        }
+    }
+    let hours = gateway.outputs.iter().filter(|output| matches!(output, Output::Window(_)));
+    assert_eq!(hours.count(), 9, "the hour of the nine is closed");
+    assert!(gateway.outputs.iter().any(|output| matches!(output, Output::Region(_))));
+    assert_eq!((gateway.told(PresenceState::Online), gateway.told(PresenceState::Offline)), (9, 0));
+    let never: Vec<_> =
+        gateway.presence().into_iter().filter(|it| it.state == PresenceState::NeverSeen).collect();
+    let [never] = never[..] else { panic!("told once: {never:?}") };
+    assert_eq!((never.device.as_str(), never.since.0), ("d9", NOON + 30 * MINUTE));
+    assert_eq!(never.last_seen, None);
+    assert_eq!(gateway.engine.device_counts().presence.never_seen, 1);
+    let at = NOON + 90 * MINUTE;
+    gateway.hears(at, reading("d9", at));
+    assert_eq!(gateway.told(PresenceState::Online), 10);
+    gateway.sleep_until(at + HOUR);
+    assert_eq!(gateway.told(PresenceState::Offline), 10, "from then on as any other");
+}
+
+const METERS: &str = "[[source]]\nname = \"meters\"\ntopic = \"m/{region}/{sender}\"\ndevice = \"/dev\"\n\
+                      time = { from = \"/ts\", as = \"epoch_ms\" }\nmetric = [{ name = \"v\", from = \"/v\" }]\n";
+
+/// Meters with last wills of their own and of their concentrator.
+fn with_wills() -> Config {
+    let wills = "[[source.status]]\ntopic = \"m/{region}/{device}/status\"\n\
+                 [[source.status]]\ntopic = \"bridge/{region}\"\nscope = \"region\"\nfrom = \"/state\"\n";
+    Config::from_toml(&format!("{METERS}{wills}")).expect("no mistake")
+}
+
+fn says(topic: &str, payload: &str, retain: bool) -> Message {
+    Message { topic: topic.to_owned(), payload: payload.to_owned(), retain, dup: false }
+}
+
+impl Gateway<'_> {
+    /// Minute of `since`, state and cause of all that was told after the first event of each device.
+    fn told_of(&self, device: &str) -> Vec<(i64, PresenceState, PresenceCause)> {
+        let of = self.presence().into_iter().filter(|it| it.device.as_str() == device);
+        of.map(|it| ((it.since.0 - NOON) / MINUTE, it.state, it.cause)).collect()
+    }
+}
+
+#[test]
+fn a_last_will_makes_suspect_at_once_and_offline_after_the_debounce() {
+    use PresenceCause::{News, Will};
+    use PresenceState::{Offline, Online, Suspect};
+    let config = with_wills();
+    let mut gateway = Gateway::listening(&config, NOON);
+    let gone = |retain| says("m/north/a/status", "offline", retain);
+    gateway.hears(NOON, reading("a", NOON));
+    gateway.hears(NOON + 5 * MINUTE, gone(false));
+    gateway.hears(NOON + 5 * MINUTE + 29 * SECOND, reading("a", NOON + 5 * MINUTE));
+    gateway.sleep_until(NOON + 9 * MINUTE);
+    let came_back = [(0, Online, News), (5, Suspect, Will), (5, Online, News)];
+    assert_eq!(gateway.told_of("a"), came_back, "news after a will keeps it online");
+    gateway.hears(NOON + 10 * MINUTE, gone(false));
+    gateway.commit();
+    gateway.restart(|_| {});
+    gateway.sleep_until(NOON + 12 * MINUTE);
+    let offline = gateway.presence().pop().expect("told").clone();
+    assert_eq!((offline.state, offline.cause), (Offline, Will));
+    assert_eq!(offline.since.0, NOON + 10 * MINUTE + 30 * SECOND);
+    gateway.hears(NOON + 13 * MINUTE, says("m/north/a/status", "\"online\"", false));
+    assert_eq!(gateway.told_of("a").last(), Some(&(13, Online, News)), "a live word is news");
+    assert_eq!(gateway.engine.books().valueless, 3, "they are records without a value");
+    gateway.engine.books().balance();
+}
+
+#[test]
+fn a_retained_word_proves_nothing_and_a_retained_will_makes_suspect_at_most() {
+    use PresenceState::{Offline, Online, Suspect};
+    let config = with_wills();
+    let mut gateway = Gateway::listening(&config, NOON);
+    for word in ["online", "offline"] {
+        gateway.hears(NOON, says("m/north/a/status", word, true));
+    }
+    assert_eq!(gateway.engine.device_count(), 0, "a device that was never heard is not made of it");
+    gateway.hears(NOON, reading("a", NOON));
+    gateway.hears(NOON + 5 * MINUTE, says("m/north/a/status", "offline", true));
+    gateway.sleep_until(NOON + 29 * MINUTE);
+    let states = |gateway: &Gateway<'_>| {
+        gateway.told_of("a").iter().map(|told| (told.0, told.1)).collect::<Vec<_>>()
+    };
+    assert_eq!(states(&gateway), [(0, Online), (5, Suspect)]);
+    gateway.hears(NOON + 29 * MINUTE, says("m/north/a/status", "online", true));
+    gateway.sleep_until(NOON + 31 * MINUTE);
+    assert_eq!(states(&gateway)[2..], [(30, Offline)], "by its silence, which nothing put off");
+    assert_eq!(gateway.engine.books().retained_ignored, 3);
+}
+
+#[test]
+fn the_death_of_a_bridge_makes_its_devices_suspect_and_touches_nothing_else() {
+    use PresenceState::{Online, Suspect};
+    let config = with_wills();
+    let mut gateway = Gateway::listening(&config, NOON);
+    for device in ["a", "b"] {
+        gateway.hears(NOON, reading(device, NOON));
+    }
+    let other = message("c", Some(NOON), 1);
+    gateway.hears(NOON, Message { topic: "m/south/c".to_owned(), ..other });
+    gateway.hears(NOON + MINUTE, says("bridge/north", "{\"state\":\"offline\"}", false));
+    gateway.hears(NOON + 2 * MINUTE, says("bridge/north", "{\"state\":\"online\"}", false));
+    gateway.hears(NOON + 3 * MINUTE, reading("a", NOON + 3 * MINUTE));
+    gateway.sleep_until(NOON + 20 * MINUTE);
+    let states = |device| gateway.told_of(device).iter().map(|told| told.1).collect::<Vec<_>>();
+    assert_eq!(states("a"), [Online, Suspect, Online]);
+    assert_eq!(states("b"), [Online, Suspect], "the bridge is back, which says nothing of it");
+    assert_eq!(states("c"), [Online]);
+    assert_eq!(gateway.told_of("b")[1].2, PresenceCause::Parent);
+    assert_eq!(gateway.engine.books().aggregated, 4);
+}
+
+#[test]
+fn a_will_that_is_delivered_again_after_a_crash_is_no_second_one() {
+    let config = with_wills();
+    let mut gateway = Gateway::listening(&config, NOON);
+    gateway.hears(NOON, reading("a", NOON));
+    gateway.hears(NOON + MINUTE, says("m/north/a/status", "offline", false));
+    gateway.hears(NOON + MINUTE, reading("a", NOON + MINUTE));
+    gateway.commit();
+    gateway.restart(|gateway| gateway.publish(&says("m/north/a/status", "offline", false), true));
+    assert_eq!(gateway.engine.books().duplicate, 1);
+    assert_eq!(gateway.engine.device_counts().presence.online, 1);
+    gateway.engine.books().balance();
+}
+
+#[test]
+fn a_word_of_neither_side_is_ignored() {
+    let config = with_wills();
+    let mut gateway = Gateway::listening(&config, NOON);
+    gateway.hears(NOON, says("m/north/a/status", "rebooting", false));
+    gateway.hears(NOON, says("bridge/north", "offline", false));
+    assert_eq!((gateway.engine.books().ignored, gateway.engine.device_count()), (2, 0));
+}
+
 #[test]
 fn the_books_know_nothing_of_presence() {
     let config = quiet();

@@ -40,6 +40,8 @@ fn two_sources(revisions: Revisions) -> Settings {
         profile: profile(name, timed),
         base: 0,
         multiples: vec![1],
+        statuses: Vec::new(),
+        expects: Vec::new(),
         metrics: vec![SourceMetric::new(0, settings.sources[0].metrics[0].aggregates)],
     };
     settings.sources = vec![source("meters", true), source("plain", false)];
