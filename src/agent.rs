@@ -8,6 +8,8 @@
 //! acknowledge what was never written.
 
 mod adrift;
+pub mod devices;
+mod hurry;
 mod leaving;
 mod links;
 mod observed;
@@ -58,6 +60,11 @@ pub enum AgentError {
         /// Why.
         source: RestoreError,
     },
+    /// Something of the store is lost, and whoever asked is not to mend it.
+    #[error(
+        "{0}: something of the store is lost; the next start of the agent carries it on without"
+    )]
+    Damaged(String),
 }
 
 impl AgentError {
@@ -65,7 +72,7 @@ impl AgentError {
     pub fn is_of_configuration(&self) -> bool {
         match self {
             Self::Restore { source: RestoreError::Changed(_), .. } => true,
-            Self::Restore { .. } | Self::Store(_) => false,
+            Self::Restore { .. } | Self::Store(_) | Self::Damaged(_) => false,
         }
     }
 }
@@ -76,10 +83,6 @@ const STORE_PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::fr
 /// Devices and outputs in one commit. sled keeps every page that a transaction replaces until it ends, so this bounds
 /// memory in a burst of a large fleet: about 4 KB for each. A smaller fleet does not meet it.
 const MAX_CHANGES: usize = 2_000;
-
-/// Shortest pause between two commits that are made only because something cannot wait: a whole fleet may come or go at
-/// once.
-const HURRY: Duration = Duration::from_secs(1);
 
 /// Runs until `shutdown` is done, then commits and leaves cleanly, within ten seconds whatever the brokers do. `clock`
 /// is what time it is for the engine; sockets and commits go by the machine's.
@@ -346,15 +349,6 @@ impl<'a> Session<'a> {
     fn commit_soon(&mut self) {
         let interval = self.config.store.commit_interval;
         self.commit_at.get_or_insert_with(|| Instant::now() + interval);
-    }
-
-    /// Something was said that cannot wait. While a backlog is worked off nothing is news enough to pay for a commit of
-    /// its own.
-    fn hurry(&mut self) {
-        if self.effects.urgent && self.caught_up {
-            let at = self.committed_at.map_or_else(Instant::now, |last| last + HURRY);
-            self.commit_at = Some(self.commit_at.map_or(at, |due| due.min(at)));
-        }
     }
 
     /// Half the in-flight window waits for its acknowledgements, or the transaction is large enough.

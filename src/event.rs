@@ -340,6 +340,8 @@ pub enum PresenceState {
     Offline,
     /// It comes and goes too often to be told each time.
     Flapping,
+    /// Nobody misses it any more. It is told anew when it is heard again.
+    Forgotten,
 }
 
 /// Why a device is what it is. The names are part of the upstream contract.
@@ -360,6 +362,8 @@ pub enum PresenceCause {
     Changes,
     /// It did not change for one `flap-window`.
     Calm,
+    /// An operator wanted it.
+    Asked,
 }
 
 /// The gateway heard nothing from `start` to `end`. No device is judged by that time.

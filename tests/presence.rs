@@ -145,6 +145,7 @@ fn event(report: &PresenceReport) -> Event {
             PresenceState::Suspect => "suspect",
             PresenceState::Offline => "offline",
             PresenceState::Flapping => "flapping",
+            PresenceState::Forgotten => "forgotten",
         },
         cause: match report.cause {
             PresenceCause::News => "news",
@@ -152,7 +153,7 @@ fn event(report: &PresenceReport) -> Event {
             PresenceCause::Delayed => "delayed",
             PresenceCause::Changes => "changes",
             PresenceCause::Calm => "calm",
-            PresenceCause::Will | PresenceCause::Parent => "a will that nobody left",
+            PresenceCause::Will | PresenceCause::Parent | PresenceCause::Asked => "nobody's",
         },
         since: report.since.0,
         last_seen: report.last_seen.map(|at| at.0),

@@ -88,3 +88,22 @@ fn connection(link: &Link, gateway: &str) -> mqtt::Broker {
         keep_alive: link.keep_alive,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::covers;
+
+    #[test]
+    fn a_filter_covers_what_it_delivers_all_of() {
+        for (wide, narrow) in
+            [("m/+/+/+", "m/+/+/status"), ("m/#", "m/a/b"), ("m/#", "m"), ("a", "a")]
+        {
+            assert!(covers(wide, narrow), "{wide} {narrow}");
+        }
+        for (wide, narrow) in
+            [("m/+/+", "m/+/+/status"), ("m/+", "m/#"), ("m/a", "m/+"), ("a/b", "a")]
+        {
+            assert!(!covers(wide, narrow), "{wide} {narrow}");
+        }
+    }
+}

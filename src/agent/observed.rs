@@ -176,6 +176,7 @@ fn devices(engine: &Engine) -> Devices {
         offline: counts.presence.offline,
         flapping: counts.presence.flapping,
         never_seen: counts.presence.never_seen,
+        forgotten: counts.presence.forgotten,
     }
 }
 

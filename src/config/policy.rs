@@ -72,6 +72,7 @@ fn patch(
         ("interval", raw.interval),
         ("offline-after", raw.offline_after),
         ("flap-window", raw.flap_window),
+        ("forget-after", raw.forget_after),
     ];
     for (key, given) in spans {
         if given.is_some_and(|duration| duration.0 == Span::ZERO) {
@@ -92,6 +93,7 @@ fn patch(
         will_debounce: raw.will_debounce.map(|duration| duration.0),
         flap_count: raw.flap_count.map(|count| u8::try_from(count.0).unwrap_or(u8::MAX)),
         flap_window: raw.flap_window.map(|duration| duration.0),
+        forget_after: raw.forget_after.map(|duration| duration.0),
     }
 }
 

@@ -65,6 +65,7 @@ macro_rules! policy_table {
                 will_debounce: Duration,
                 flap_count: Whole<1, 100>,
                 flap_window: Duration,
+                forget_after: Duration,
             }
         }
 
@@ -86,6 +87,7 @@ macro_rules! policy_table {
                     will_debounce: self.will_debounce,
                     flap_count: self.flap_count,
                     flap_window: self.flap_window,
+                    forget_after: self.forget_after,
                 }
             }
         }
@@ -109,6 +111,7 @@ pub(super) struct Parameters {
     pub will_debounce: Option<Duration>,
     pub flap_count: Option<Whole<1, 100>>,
     pub flap_window: Option<Duration>,
+    pub forget_after: Option<Duration>,
 }
 
 table! {

@@ -222,6 +222,7 @@ impl Engine {
     pub(super) fn tell_presence(&mut self, index: usize, told: Option<Told>, out: &mut Effects) {
         if self.devices[index].presence.dirty {
             self.mark(index);
+            self.count_forgotten(index);
         }
         let Some(told) = told else { return };
         let device = &self.devices[index];
@@ -235,6 +236,25 @@ impl Engine {
             outage: told.outage,
             clock: self.clock.quality,
         }));
+    }
+
+    /// An operator no longer misses a device: it leaves the counts, and is told as `forgotten`. A tombstone stays, with
+    /// its watermark and its open windows, so that nothing moves and nothing is told twice. Says whether there was one.
+    pub fn forget(&mut self, region: &str, name: &str, now: Now, out: &mut Effects) -> bool {
+        let Some(index) = self.find_device(region, name) else { return false };
+        let told = self.devices[index].presence.forget(now.wall, PresenceCause::Asked);
+        let is_one = told.is_some();
+        self.tell_presence(index, told, out);
+        is_one
+    }
+
+    pub(super) fn count_forgotten(&mut self, index: usize) {
+        let device = &mut self.devices[index];
+        let is_now = device.presence.is_forgotten();
+        if std::mem::replace(&mut device.is_forgotten, is_now) != is_now {
+            let region = &mut self.regions[device.region];
+            region.forgotten = region.forgotten.wrapping_add_signed(if is_now { 1 } else { -1 });
+        }
     }
 
     /// We hear again. One event for all that we did not hear.

@@ -49,6 +49,8 @@ pub struct Device {
     pub activity: Activity,
     /// Whether it is there, as the centre is told.
     pub presence: Presence,
+    /// Its region counts it among the forgotten.
+    pub is_forgotten: bool,
     /// Its open windows, by end and window.
     pub panes: Vec<Pane>,
     /// The next watermark at which one of them fires or becomes final.

@@ -360,6 +360,7 @@ impl Engine {
             heard: self.listening.duration(),
             activity: Activity::Active,
             presence: Presence::default(),
+            is_forgotten: false,
             panes: Vec::new(),
             next: EventTime::MAX,
             final_to: EventTime::MIN,

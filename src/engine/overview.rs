@@ -4,8 +4,8 @@ use crate::engine::Engine;
 use crate::engine::device::Activity;
 use crate::engine::recent::Recent;
 use crate::event::PresenceState;
-use crate::ids::RegionId;
-use crate::time::{EventTime, Now, Span};
+use crate::ids::{DeviceId, RegionId};
+use crate::time::{ArrivalTime, EventTime, Now, Span};
 
 /// A region, as it stands at a moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,6 +47,7 @@ pub struct PresenceCounts {
     pub suspect: usize,
     pub offline: usize,
     pub flapping: usize,
+    pub forgotten: usize,
 }
 
 impl PresenceCounts {
@@ -57,11 +58,42 @@ impl PresenceCounts {
             PresenceState::Suspect => &mut self.suspect,
             PresenceState::Offline => &mut self.offline,
             PresenceState::Flapping => &mut self.flapping,
+            PresenceState::Forgotten => &mut self.forgotten,
         } += 1;
     }
 }
 
+/// A device, for whoever looks after it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DeviceView {
+    /// Its region.
+    pub region: RegionId,
+    /// Its name.
+    pub device: DeviceId,
+    /// What was told of it, and since when; `None`: nothing.
+    pub state: Option<(PresenceState, ArrivalTime)>,
+    /// When it was last known to live.
+    pub last_seen: Option<ArrivalTime>,
+    /// Its watermark with the clock applied; `None` before the first.
+    pub watermark: Option<EventTime>,
+    /// Windows that are open.
+    pub open_windows: usize,
+}
+
 impl Engine {
+    /// All devices, in the order in which they were met.
+    pub fn device_views(&self) -> impl Iterator<Item = DeviceView> {
+        let stamp = self.listening.stamp();
+        self.devices.iter().map(move |device| DeviceView {
+            region: device.region_id.clone(),
+            device: device.id.clone(),
+            state: device.presence.state().zip(device.presence.since()),
+            last_seen: device.presence.last_seen(),
+            watermark: Some(device.watermark(stamp)).filter(|w| *w != EventTime::MIN),
+            open_windows: device.panes.len(),
+        })
+    }
+
     /// The regions as they stand at `now`, in the order in which they were met.
     pub fn region_views(&self, now: Now) -> impl Iterator<Item = RegionView> {
         let (stamp, _) = self.listening.at(now);
@@ -73,7 +105,7 @@ impl Engine {
                 id: region.id.clone(),
                 watermark: Some(watermark).filter(|w| *w != EventTime::MIN),
                 usual_lag: region.usual_lag(),
-                devices: region.members.len(),
+                devices: region.devices(),
                 idle: !in_device_scope && self.partitions.get(index).idle,
             }
         })

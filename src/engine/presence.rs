@@ -22,6 +22,8 @@ pub struct PresencePolicy {
     pub flap_count: u8,
     /// See [`Self::flap_count`]; above zero.
     pub flap_window: Span,
+    /// After this much silence a device that is offline is forgotten; `None`: never.
+    pub forget_after: Option<Span>,
 }
 
 impl Default for PresencePolicy {
@@ -32,6 +34,7 @@ impl Default for PresencePolicy {
             will_debounce: Span::from_secs(30),
             flap_count: 4,
             flap_window: Span::from_hours(1),
+            forget_after: None,
         }
     }
 }
@@ -47,16 +50,19 @@ enum Standing {
     Online,
     Suspect,
     Offline,
+    /// Nobody misses it. When it is heard again, it is told as if it were for the first time.
+    Forgotten,
 }
 
 impl Standing {
-    const ALL: [Self; 6] = [
+    const ALL: [Self; 7] = [
         Self::Unknown,
         Self::Expected,
         Self::NeverSeen,
         Self::Online,
         Self::Suspect,
         Self::Offline,
+        Self::Forgotten,
     ];
 
     fn told_as(self) -> Option<PresenceState> {
@@ -66,6 +72,7 @@ impl Standing {
             Self::Online => Some(PresenceState::Online),
             Self::Suspect => Some(PresenceState::Suspect),
             Self::Offline => Some(PresenceState::Offline),
+            Self::Forgotten => Some(PresenceState::Forgotten),
         }
     }
 }
@@ -174,8 +181,9 @@ impl Presence {
         let seen_before = self.last_seen();
         self.last_seen = self.last_seen.max(now.wall - age.whole);
         self.silent_from = self.silent_from.max(now.heard - age.listened);
-        let never_spoke = self.standing.told_as().is_none_or(|it| it == PresenceState::NeverSeen);
-        let is_old = match never_spoke {
+        let is_first =
+            !matches!(self.standing, Standing::Online | Standing::Suspect | Standing::Offline);
+        let is_old = match is_first {
             true => age.listened >= rules.offline_after,
             false => age.whole >= rules.offline_after,
         };
@@ -239,11 +247,11 @@ impl Presence {
                 self.enter(rules, Standing::Suspect, now, cause)
             }
             // What was never heard is not missed, unless its own last will comes now.
-            Standing::Unknown | Standing::Expected | Standing::NeverSeen if is_final => {
+            _ if is_final => {
                 self.will_due = will_due;
                 self.enter(rules, Standing::Suspect, now, cause)
             }
-            Standing::Unknown | Standing::Expected | Standing::NeverSeen => None,
+            _ => None,
         }
     }
 
@@ -253,7 +261,8 @@ impl Presence {
         let silence = match self.standing {
             Standing::Online | Standing::Expected => Some(silent),
             Standing::Suspect | Standing::Unknown => self.last_seen().map(|_| silent),
-            Standing::NeverSeen | Standing::Offline => None,
+            Standing::Offline => rules.forget_after.map(|after| self.silent_from + after),
+            Standing::NeverSeen | Standing::Forgotten => None,
         };
         silence.into_iter().chain(self.will_due).chain(self.calm_at(rules)).min()
     }
@@ -271,11 +280,31 @@ impl Presence {
             let state = self.standing.told_as()?;
             return Some(self.told(state, PresenceCause::Calm));
         }
+        if self.standing == Standing::Offline {
+            return self.forget(at.wall, PresenceCause::Silence);
+        }
         let by_will = self.will_due.take().is_some_and(|due| due <= at.heard);
         let cause = if by_will { PresenceCause::Will } else { PresenceCause::Silence };
         let never = self.standing == Standing::Expected;
         let standing = if never { Standing::NeverSeen } else { Standing::Offline };
         self.enter(rules, standing, at, cause)
+    }
+
+    /// Nobody misses it any more. What is known of its time is kept: should it speak again, nothing of it is told twice.
+    pub fn forget(&mut self, since: ArrivalTime, cause: PresenceCause) -> Option<Told> {
+        if matches!(self.standing, Standing::Unknown | Standing::Forgotten) {
+            return None;
+        }
+        (self.standing, self.since, self.dirty) = (Standing::Forgotten, since, true);
+        (self.flapping, self.will_due, self.delayed) = (false, None, None);
+        self.delay_is_told = false;
+        self.changes.clear();
+        Some(self.told(PresenceState::Forgotten, cause))
+    }
+
+    /// Whether nobody misses it.
+    pub fn is_forgotten(&self) -> bool {
+        self.standing == Standing::Forgotten
     }
 
     fn enter(

@@ -226,6 +226,7 @@ pub struct PolicyPatch {
     pub will_debounce: Option<Span>,
     pub flap_count: Option<u8>,
     pub flap_window: Option<Span>,
+    pub forget_after: Option<Span>,
 }
 
 impl PolicyPatch {
@@ -249,6 +250,7 @@ impl PolicyPatch {
         set(&mut presence.will_debounce, self.will_debounce);
         set(&mut presence.flap_count, self.flap_count);
         set(&mut presence.flap_window, self.flap_window);
+        set(&mut presence.forget_after, self.forget_after.map(Some));
     }
 }
 

@@ -54,6 +54,7 @@ impl Engine {
         self.watch(index);
         let duration = self.listening.duration();
         self.devices[index].presence.wake(duration);
+        self.count_forgotten(index);
         self.arm_presence(index);
         self.look_again_at(index);
     }

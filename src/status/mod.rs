@@ -182,6 +182,9 @@ pub struct Devices {
     /// Declared, and told to have never been seen.
     #[serde(default)]
     pub never_seen: usize,
+    /// Known, and no longer missed.
+    #[serde(default)]
+    pub forgotten: usize,
 }
 
 /// A topic, and how often something came on it.

@@ -158,6 +158,7 @@ impl Table {
             (devices.offline, "offline"),
             (devices.flapping, "flapping"),
             (devices.never_seen, "never seen"),
+            (devices.forgotten, "forgotten"),
         ];
         let states = states.iter().filter(|(count, _)| *count > 0);
         let told: Vec<_> = states.map(|(count, state)| format!("{count} {state}")).collect();

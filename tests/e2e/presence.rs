@@ -213,3 +213,43 @@ fn a_device_that_is_killed_is_suspect_at_once_and_offline_if_it_does_not_come_ba
     nothing_wrong(&setup);
     agent.stop();
 }
+
+fn device(setup: &Setup, arguments: &[&str]) -> (Option<i32>, String) {
+    let mut command = crate::agent::command(&setup.config(), "device");
+    let output = command.args(arguments).output().expect("it is built");
+    (output.status.code(), String::from_utf8(output.stdout).expect("UTF-8"))
+}
+
+#[test]
+fn a_device_is_listed_shown_and_forgotten_while_the_agent_is_stopped() {
+    let setup = Setup::new();
+    assert_eq!(device(&setup, &["list"]).0, Some(66), "there is no store yet");
+    let mut agent = setup.agent();
+    agent.hears("caught up");
+    let hour = fleet::now().div_euclid(HOUR) * HOUR - HOUR;
+    setup.publish(&[sample("north", "a", hour, 1.0), sample("moor", "b", hour, 1.0)]);
+    setup.central.until("both", |arrived| arrived.in_state("online").len() == 2);
+    assert_eq!(device(&setup, &["list"]).0, Some(69), "the agent has the store to itself");
+    agent.stop();
+
+    let (code, list) = device(&setup, &["list"]);
+    let lines: Vec<_> = list.lines().collect();
+    assert_eq!((code, lines.len()), (Some(0), 2), "{list}");
+    assert!(lines[0].starts_with("moor/b ") && lines[0].contains(" online "), "{list}");
+    let (code, shown) = device(&setup, &["show", "north/a"]);
+    assert!(code == Some(0) && shown.contains("\nwatermark     20"), "{shown}");
+    assert_eq!(device(&setup, &["show", "north/c"]).0, Some(65));
+    assert_eq!(device(&setup, &["forget", "nobody"]).0, Some(64));
+    assert_eq!(device(&setup, &["forget", "north/a"]).0, Some(0));
+    assert_eq!(device(&setup, &["forget", "north/a"]).0, Some(65), "it is forgotten already");
+
+    let mut agent = setup.agent();
+    agent.hears("caught up");
+    setup
+        .central
+        .until("that it is forgotten", |arrived| arrived.states("a") == ["online", "forgotten"]);
+    setup.publish(&[sample("north", "a", hour + 1, 1.0)]);
+    setup.central.until("it again", |arrived| arrived.states("a").len() == 3);
+    nothing_wrong(&setup);
+    agent.stop();
+}

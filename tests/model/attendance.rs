@@ -458,3 +458,43 @@ fn a_fleet_is_watched_with_a_wake_up_per_device_and_half_hour() {
     assert!(woken < 240 + 10 * (240 / 5 + 240 / 30 + 2) + 100, "{woken}");
     assert_eq!(gateway.hearing, Hearing::CaughtUp);
 }
+
+/// Two devices of which one is forgotten: its region goes on as it was, but for the number of its devices.
+#[test]
+fn forgetting_moves_no_watermark_and_what_was_told_is_not_told_again() {
+    let run = |forgets: bool| {
+        let config = quiet();
+        let mut gateway = Gateway::listening(&config, NOON);
+        gateway.hears(NOON, reading("gone", NOON));
+        for minute in 0..300 {
+            let at = NOON + minute * MINUTE;
+            gateway.hears(at, reading("a", at));
+            if forgets && minute == 120 {
+                gateway.forget("gone");
+                gateway.commit();
+                gateway.restart(|_| {});
+            }
+        }
+        gateway.hears(NOON + 300 * MINUTE, reading("gone", NOON + MINUTE));
+        gateway.hears(NOON + 301 * MINUTE, reading("gone", NOON + 301 * MINUTE));
+        let of = |output: &Output| match output {
+            Output::Region(it) => Some(it.devices),
+            _ => None,
+        };
+        let devices: Vec<u32> = gateway.outputs.iter().filter_map(of).collect();
+        let w = gateway.engine.region_watermark("north");
+        let windows = gateway.outputs.iter().filter(|it| matches!(it, Output::Window(_))).count();
+        let states: Vec<_> = gateway.told_of("gone").iter().map(|told| told.1).collect();
+        (states, devices, (w, windows, gateway.engine.books().late))
+    };
+    use PresenceState::{Forgotten, Offline, Online};
+    let (kept, forgotten) = (run(false), run(true));
+    assert_eq!(kept.0, [Online, Offline, Online]);
+    assert_eq!(
+        forgotten.0,
+        [Online, Offline, Forgotten, Offline, Online],
+        "told as for the first time"
+    );
+    assert_eq!(kept.2, forgotten.2, "watermark, results, and a late record that is late");
+    assert_eq!((kept.1.last(), forgotten.1.last()), (Some(&2), Some(&1)));
+}

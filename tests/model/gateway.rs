@@ -190,6 +190,14 @@ impl<'a> Gateway<'a> {
         woken
     }
 
+    /// An operator no longer misses a device of the region `north`.
+    pub(crate) fn forget(&mut self, device: &str) {
+        let now = Now { wall: ArrivalTime(self.now), mono: MonoTime(self.now - self.booted) };
+        let mut effects = Effects::default();
+        assert!(self.engine.forget("north", device, now, &mut effects));
+        self.outputs.extend(effects.outputs);
+    }
+
     /// Time passes, on both clocks.
     pub(crate) fn pass(&mut self, span: i64) {
         self.now += span;

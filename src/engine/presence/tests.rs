@@ -231,3 +231,21 @@ fn a_device_of_a_store_from_before_is_told_with_its_next_news_or_its_silence() {
     other.news(8, 0);
     assert_eq!(other.told, [(8, Online, PresenceCause::News)]);
 }
+
+#[test]
+fn a_device_that_is_offline_for_long_is_forgotten_and_told_anew() {
+    let mut device = Watched::default();
+    device.rules.forget_after = Some(Span::from_hours(10));
+    device.news(0, 0);
+    device.run_to(10 * 60 - 1);
+    device.restart();
+    device.run_to(100 * 60);
+    let forgotten = (10 * 60, PresenceState::Forgotten, PresenceCause::Silence);
+    assert_eq!(device.told[2..], [forgotten]);
+    device.restart();
+    assert!(device.presence.is_forgotten());
+    device.news(101 * 60, 0);
+    assert_eq!(device.told[3], (101 * 60, Online, PresenceCause::News));
+    let last = device.last.expect("told");
+    assert_eq!((last.outage, last.last_seen), (None, Some(at(101 * 60).wall)));
+}
