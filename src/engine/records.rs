@@ -343,3 +343,47 @@ pub(super) fn read_rollup_record(
     }
     Some(RegionPane { start, settled, emission, dirty: false })
 }
+
+/// The record of a pane as a version without presence wrote it.
+#[cfg(test)]
+pub(super) fn without_presence(value: &[u8], start: EventTime) -> Vec<u8> {
+    let mut r = Reader(&value[1..]);
+    let progress = Progress::read(&mut r, start).expect("as written");
+    let mut w = Writer::default();
+    w.u8(1);
+    Progress { presence: None, ..progress }.write(&mut w, start);
+    w.0.extend(r.0);
+    w.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn progress_costs_presence_two_or_three_bytes_and_is_read_without_it_too() {
+        let heard = Span::from_hours(1_000);
+        let highest = EventTime(1_795_953_600_000);
+        let silent_from = heard - Span(1_500); // a message that was on its way for a second and a half
+        let with = Progress {
+            heard,
+            activity: Activity::Idle,
+            highest,
+            watermark: highest - Span::from_mins(2),
+            final_to: EventTime::MIN,
+            presence: Some((silent_from, ArrivalTime(highest.0))),
+        };
+        let without = Progress { presence: None, ..with };
+        let [with, without] = [with, without].map(|progress| {
+            let mut w = Writer::default();
+            progress.write(&mut w, highest - Span::from_mins(30));
+            w.0
+        });
+        assert_eq!(with.len() - without.len(), 3);
+        let read = |bytes: &[u8]| {
+            Progress::read(&mut Reader(bytes), highest - Span::from_mins(30)).expect("as written")
+        };
+        assert_eq!(read(&with).presence, Some((silent_from, ArrivalTime(highest.0))));
+        assert_eq!((read(&without).presence, read(&without).heard), (None, heard));
+    }
+}
