@@ -9,6 +9,8 @@
 
 mod adrift;
 mod alerts;
+pub mod devices;
+mod hurry;
 mod leaving;
 mod links;
 mod observed;
@@ -60,6 +62,11 @@ pub enum AgentError {
         /// Why.
         source: RestoreError,
     },
+    /// Something of the store is lost, and whoever asked is not to mend it.
+    #[error(
+        "{0}: something of the store is lost; the next start of the agent carries it on without"
+    )]
+    Damaged(String),
 }
 
 impl AgentError {
@@ -67,7 +74,7 @@ impl AgentError {
     pub fn is_of_configuration(&self) -> bool {
         match self {
             Self::Restore { source: RestoreError::Changed(_), .. } => true,
-            Self::Restore { .. } | Self::Store(_) => false,
+            Self::Restore { .. } | Self::Store(_) | Self::Damaged(_) => false,
         }
     }
 }
@@ -137,6 +144,8 @@ struct Session<'a> {
     uncommitted: Vec<AckToken>,
     /// When the next commit is due.
     commit_at: Option<Instant>,
+    /// When the last one was made.
+    committed_at: Option<Instant>,
     /// Mark of the last checkpoint whose messages were acknowledged.
     acknowledged: u64,
     /// Everything that the devices' broker had queued is processed.
@@ -194,6 +203,7 @@ impl<'a> Session<'a> {
             egress: Egress::start(egress),
             uncommitted: Vec::new(),
             commit_at: None,
+            committed_at: None,
             acknowledged: 0,
             observed,
             telling: Telling::new(Instant::now()),
@@ -224,6 +234,7 @@ impl<'a> Session<'a> {
                 Wake::Tick => self.tick(),
                 Wake::Clock => self.on_clock(),
             }
+            self.hurry();
             if self.must_commit() {
                 self.commit().await?;
             }
@@ -357,17 +368,16 @@ impl<'a> Session<'a> {
         self.commit_at.get_or_insert_with(|| Instant::now() + interval);
     }
 
-    /// Half the in-flight window waits for its acknowledgements, the transaction is large enough, or something was said
-    /// that cannot wait. While a backlog is worked off nothing is news enough to pay for a commit of its own.
+    /// Half the in-flight window waits for its acknowledgements, or the transaction is large enough.
     fn must_commit(&self) -> bool {
         let half = (usize::from(self.config.broker.link.in_flight) / 2).max(1);
         let large = self.engine.changed_devices() + self.outbox.changes() >= MAX_CHANGES;
-        self.uncommitted.len() >= half || large || (self.effects.urgent && self.caught_up)
+        self.uncommitted.len() >= half || large
     }
 
     /// Makes durable, then acknowledges.
     async fn commit(&mut self) -> Result<(), StoreError> {
-        self.commit_at = None;
+        (self.commit_at, self.committed_at) = (None, Some(Instant::now()));
         self.effects.urgent = false;
         let state = self.engine.checkpoint();
         let mark = state.mark;

@@ -4,6 +4,8 @@
 //! batches, through outages. Times fall on boundaries more often than chance would have it. A failing case is shrunk and
 //! shown; a named test is made of it in `found`, or beside the code that was wrong.
 
+#[path = "model/attendance.rs"]
+mod attendance;
 #[path = "model/clocks.rs"]
 mod clocks;
 #[path = "model/found.rs"]

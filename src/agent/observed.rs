@@ -187,6 +187,12 @@ fn devices(engine: &Engine) -> Devices {
         idle: counts.idle,
         following: counts.following,
         without_time: counts.without_time,
+        online: counts.presence.online,
+        suspect: counts.presence.suspect,
+        offline: counts.presence.offline,
+        flapping: counts.presence.flapping,
+        never_seen: counts.presence.never_seen,
+        forgotten: counts.presence.forgotten,
     }
 }
 

@@ -113,6 +113,10 @@ pub(super) fn config(layers: Layers) -> Result<Config, ConfigErrors> {
         ),
         region_rollups: file.rollups.unwrap_or_default().regions.unwrap_or(true),
         watermark_interval: watermark_interval(&watermarks, flink),
+        gap_after: file
+            .presence
+            .and_then(|presence| presence.gap_after)
+            .map_or(Span::from_mins(1), |gap| gap.0),
         limits: bounds(&limits, broker.max_payload),
     };
     ConfigErrors::unless_empty(review.findings)?;

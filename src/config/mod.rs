@@ -20,6 +20,7 @@ mod raw;
 mod secret;
 mod settings;
 mod sources;
+mod statuses;
 mod text;
 mod values;
 mod warnings;
@@ -146,6 +147,7 @@ struct Engine {
     policies: Policies,
     region_rollups: bool,
     watermark_interval: Span,
+    gap_after: Span,
     limits: Limits,
 }
 

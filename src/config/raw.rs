@@ -65,6 +65,11 @@ macro_rules! policy_table {
                 revisions: Revisions,
                 revision_delay: Duration,
                 interval: Duration,
+                offline_after: Duration,
+                will_debounce: Duration,
+                flap_count: Whole<1, 100>,
+                flap_window: Duration,
+                forget_after: Duration,
             }
         }
 
@@ -84,6 +89,11 @@ macro_rules! policy_table {
                     revisions: self.revisions,
                     revision_delay: self.revision_delay,
                     interval: self.interval,
+                    offline_after: self.offline_after,
+                    will_debounce: self.will_debounce,
+                    flap_count: self.flap_count,
+                    flap_window: self.flap_window,
+                    forget_after: self.forget_after,
                 }
             }
         }
@@ -105,6 +115,11 @@ pub(super) struct Parameters {
     pub revisions: Option<Revisions>,
     pub revision_delay: Option<Duration>,
     pub interval: Option<Duration>,
+    pub offline_after: Option<Duration>,
+    pub will_debounce: Option<Duration>,
+    pub flap_count: Option<Whole<1, 100>>,
+    pub flap_window: Option<Duration>,
+    pub forget_after: Option<Duration>,
 }
 
 table! {
@@ -119,6 +134,7 @@ table! {
         status: Status,
         defaults: Defaults,
         watermarks: Watermarks,
+        presence: Presence,
         limits: Limits,
         rollups: Rollups,
         window: Vec<Window>,
@@ -232,6 +248,8 @@ policy_table! {
         window: String,
         rollups: Vec<String>,
         metric: Vec<Metric>,
+        status: Vec<SourceStatus>,
+        expects: Vec<String>,
     }
 }
 
@@ -265,12 +283,30 @@ table! {
 }
 
 table! {
+    /// `[[source.status]]`
+    SourceStatus {
+        topic: String,
+        from: Place,
+        online: Scalars,
+        offline: Scalars,
+        scope: StatusScope,
+        device: Place,
+        region: Place,
+    }
+}
+
+table! {
     /// `[watermarks]`
     Watermarks {
         scope: Scope,
         combine: Combine,
         publish_interval: Duration,
     }
+}
+
+table! {
+    /// `[presence]`
+    Presence { gap_after: Duration, }
 }
 
 table! {
@@ -323,6 +359,10 @@ words! {
 words! {
     /// `correct`
     Correct { On, Flag, Off }
+}
+words! {
+    /// `scope` of a status
+    StatusScope { Device, Region }
 }
 words! {
     /// `watermarks.scope`

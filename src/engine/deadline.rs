@@ -13,6 +13,8 @@ use crate::time::{ArrivalTime, MonoTime, Span};
 pub enum DeadlineReason {
     /// A device or partition may have gone idle.
     Idle,
+    /// A device may have gone offline.
+    Presence,
     /// A window of a silent device closes by clock, or a revision is due.
     Device,
     /// A roll-up of a region closes by clock, or a revision of it is due.
@@ -39,6 +41,8 @@ pub enum Silence {
     Device(usize),
     /// A partition, by index of its region (region scope).
     Partition(usize),
+    /// A device that is offline if nothing is heard of it, by index.
+    Presence(usize),
 }
 
 /// The next thing that is due.
@@ -99,10 +103,13 @@ impl Deadlines {
         when_duration: impl Fn(Span) -> Option<MonoTime>,
         when_stamp: impl Fn(ArrivalTime) -> Option<MonoTime>,
     ) -> Option<(MonoTime, DeadlineReason)> {
-        let silence = self
-            .silence
-            .peek()
-            .and_then(|Reverse((at, _))| Some((when_duration(*at)?, DeadlineReason::Idle)));
+        let silence = self.silence.peek().and_then(|Reverse((at, who))| {
+            let reason = match who {
+                Silence::Device(_) | Silence::Partition(_) => DeadlineReason::Idle,
+                Silence::Presence(_) => DeadlineReason::Presence,
+            };
+            Some((when_duration(*at)?, reason))
+        });
         let clock = self.clock.peek().and_then(|Reverse((at, what))| {
             let reason = match what {
                 ClockDeadline::Device(_) => DeadlineReason::Device,

@@ -8,6 +8,7 @@ use crate::engine::effect::Effects;
 use crate::engine::emission::Change;
 use crate::engine::habit::Habit;
 use crate::engine::pane::Pane;
+use crate::engine::presence::Presence;
 use crate::engine::region::Region;
 use crate::engine::settings::{Policy, Revisions, WindowSpec};
 use crate::engine::watermark::{Generator, bounded};
@@ -48,6 +49,10 @@ pub struct Device {
     pub heard: Span,
     /// Whether it is heard.
     pub activity: Activity,
+    /// Whether it is there, as the centre is told.
+    pub presence: Presence,
+    /// Its region counts it among the forgotten.
+    pub is_forgotten: bool,
     /// Its open windows, by end and window.
     pub panes: Vec<Pane>,
     /// The next watermark at which one of them fires or becomes final.

@@ -40,7 +40,7 @@ pub(super) struct Judged {
 #[derive(Clone, Copy)]
 pub(super) struct Message<'a> {
     pub(super) source: usize,
-    topic: &'a str,
+    pub(super) topic: &'a str,
     pub(super) publish: Publish<'a>,
     pub(super) arrival: Option<ArrivalTime>,
     pub(super) mono: MonoTime,
@@ -56,6 +56,9 @@ impl Judged {
 impl Engine {
     pub(super) fn on_publish(&mut self, publish: Publish<'_>, now: Now, out: &mut Effects) {
         self.books.received += 1;
+        if self.is_status(publish, now, out) {
+            return;
+        }
         let mut scratch = std::mem::take(&mut self.scratch);
         let (decoded, message) = self.decode(publish, now, &mut scratch);
         match decoded {
@@ -211,6 +214,9 @@ impl Engine {
         if *source != message.source {
             verdict = Verdict::Quarantined(Reason::OtherSource, None);
         }
+        if !message.publish.retain {
+            self.on_news(device, verdict, message.arrival, out);
+        }
         let device_time = item.time.time().map(|time| time.0);
         let moved = |method, offset| Some(Moved { device_time, offset, method });
         let (at, moved) = match verdict {
@@ -276,7 +282,7 @@ impl Engine {
     }
 
     /// Whether a record was not seen before; remembers it.
-    fn is_new(&mut self, item: Item<'_>, message: &Message<'_>) -> bool {
+    pub(super) fn is_new(&mut self, item: Item<'_>, message: &Message<'_>) -> bool {
         let fingerprint = self.fingerprint(item, message);
         if item.time.time().is_some() {
             return self.dedup.remember(fingerprint);
@@ -367,13 +373,11 @@ impl Engine {
     fn note_progress(&mut self, record: &Judged) {
         let device = &mut self.devices[record.device];
         let lateness = device.policy.lateness;
+        if record.seen() {
+            device.generator.see(record.at);
+        }
         let generator = match (self.settings.scope, record.seen()) {
-            (Scope::Device, seen) => {
-                if seen {
-                    device.generator.see(record.at);
-                }
-                device.generator
-            }
+            (Scope::Device, _) => device.generator,
             (Scope::Region(_), true) => *self.partitions.see(device.region, record.at),
             (Scope::Region(_), false) => self.partitions.get(device.region).generator,
         };

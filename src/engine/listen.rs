@@ -4,13 +4,15 @@
 //! by clock uses it. The *listened duration* is monotonic time spent caught up, summed over restarts; idleness counts
 //! in it, so that no outage is added to anybody's silence. Both stand still while we are not caught up.
 
+use crate::engine::codec::{Reader, Writer};
+use crate::event::GapCause;
 use crate::time::{ArrivalTime, MonoTime, Now, Span};
 
 /// Whether we hear the devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Hearing {
-    /// Not connected, or what the broker had queued is still coming.
-    Deaf,
+    /// Not connected, or what the broker had queued is still coming; and why.
+    Deaf(GapCause),
     /// Everything received so far is processed; accounted up to this moment.
     CaughtUp(Now),
 }
@@ -21,6 +23,18 @@ pub struct Listening {
     hearing: Hearing,
     duration: Span,
     stamp: ArrivalTime,
+    gap: Option<Gap>,
+}
+
+/// A time in which nothing was heard. What the broker kept of it was heard afterwards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Gap {
+    /// When we last listened.
+    pub start: ArrivalTime,
+    /// When we had caught up again.
+    pub end: ArrivalTime,
+    /// Why it was.
+    pub cause: GapCause,
 }
 
 impl Default for Listening {
@@ -32,7 +46,7 @@ impl Default for Listening {
 impl Listening {
     /// Continues from what a snapshot kept; deaf until told otherwise.
     pub fn restore(duration: Span, stamp: ArrivalTime) -> Self {
-        Self { hearing: Hearing::Deaf, duration, stamp }
+        Self { hearing: Hearing::Deaf(GapCause::AgentStopped), duration, stamp, gap: None }
     }
 
     /// The listened stamp `L`; [`ArrivalTime::MIN`] before the first time of being caught up.
@@ -53,7 +67,7 @@ impl Listening {
     /// Where both scales will stand at `now`, never behind where they stand.
     pub fn at(&self, now: Now) -> (ArrivalTime, Span) {
         match self.hearing {
-            Hearing::Deaf => (self.stamp, self.duration),
+            Hearing::Deaf(_) => (self.stamp, self.duration),
             Hearing::CaughtUp(since) => {
                 let elapsed = Span((now.mono - since.mono).0.max(0));
                 (self.stamp.max(now.wall), self.duration + elapsed)
@@ -74,20 +88,68 @@ impl Listening {
         }
     }
 
-    /// Everything that was queued has been heard: the stamp is now.
-    pub fn caught_up(&mut self, now: Now) {
-        self.hearing = Hearing::CaughtUp(now);
+    /// Everything that was queued has been heard: the stamp is now. Returns the gap that ends with it, unless it is the
+    /// first time that we listen at all.
+    pub fn caught_up(&mut self, now: Now) -> Option<Gap> {
+        let was = std::mem::replace(&mut self.hearing, Hearing::CaughtUp(now));
+        let Hearing::Deaf(cause) = was else { return None };
+        let gap = Gap { start: self.stamp, end: now.wall, cause };
+        let is_one = gap.start != ArrivalTime::MIN && gap.end > gap.start;
+        self.gap = Some(gap).filter(|_| is_one).or(self.gap);
+        is_one.then_some(gap)
     }
 
-    /// From `now` on we hear nothing, or only what was queued.
+    /// From now on we hear nothing, or only what was queued: the broker is away.
     pub fn deaf(&mut self) {
-        self.hearing = Hearing::Deaf;
+        if matches!(self.hearing, Hearing::CaughtUp(_)) {
+            self.hearing = Hearing::Deaf(GapCause::BrokerAway);
+        }
+    }
+
+    /// Whether we hear nothing, or only what was queued.
+    pub fn is_deaf(&self) -> bool {
+        matches!(self.hearing, Hearing::Deaf(_))
+    }
+
+    /// How much of the time from `then` to `now` we listened, by the clock. Of the gaps in it only the last is known:
+    /// it may be less.
+    pub fn heard_between(&self, then: ArrivalTime, now: ArrivalTime) -> Span {
+        let none = Span::ZERO;
+        let all = (self.stamp.min(now) - then).max(none);
+        let deaf = self.gap.map_or(none, |gap| (gap.end.min(now) - gap.start.max(then)).max(none));
+        Span((all.0 - deaf.0).max(0))
+    }
+
+    /// What a restart needs besides stamp and duration: whether the broker was away, and the last gap.
+    pub(super) fn write_gap(&self, w: &mut Writer) {
+        if let Some(gap) = self.gap {
+            w.signed(gap.start.0).signed((gap.end - gap.start).0);
+        }
+    }
+
+    /// Bits that say so.
+    pub(super) fn flags(&self) -> u8 {
+        let away = self.hearing == Hearing::Deaf(GapCause::BrokerAway);
+        u8::from(away) | u8::from(self.gap.is_some()) << 1
+    }
+
+    /// The inverse of both.
+    pub(super) fn read_gap(&mut self, flags: u8, r: &mut Reader<'_>) -> Option<()> {
+        if flags & 1 != 0 {
+            self.hearing = Hearing::Deaf(GapCause::BrokerAway);
+        }
+        if flags & 2 != 0 {
+            let start = ArrivalTime(r.signed()?);
+            let end = start + Span(r.signed()?);
+            self.gap = Some(Gap { start, end, cause: GapCause::AgentStopped });
+        }
+        Some(())
     }
 
     /// The monotonic time at which the stamp reaches `stamp`; `None` while it stands still.
     pub fn when_stamp(&self, stamp: ArrivalTime) -> Option<MonoTime> {
         match self.hearing {
-            Hearing::Deaf => None,
+            Hearing::Deaf(_) => None,
             Hearing::CaughtUp(since) => Some(since.mono + Span((stamp - since.wall).0.max(0))),
         }
     }
@@ -95,7 +157,7 @@ impl Listening {
     /// The monotonic time at which the duration reaches `duration`; `None` while it stands still.
     pub fn when_duration(&self, duration: Span) -> Option<MonoTime> {
         match self.hearing {
-            Hearing::Deaf => None,
+            Hearing::Deaf(_) => None,
             Hearing::CaughtUp(since) => {
                 Some(since.mono + Span((duration - self.duration).0.max(0)))
             }

@@ -8,6 +8,7 @@
 //! ```
 
 pub mod aggregate;
+mod attendance;
 pub mod books;
 pub mod checkpoint;
 mod clocks;
@@ -29,6 +30,7 @@ pub mod minimum;
 pub mod overview;
 pub mod pane;
 pub mod partition;
+pub mod presence;
 pub mod progress;
 pub mod recent;
 mod records;
@@ -62,6 +64,7 @@ use crate::engine::input::{Ingress, Input};
 use crate::engine::intake::{Admitted, Judged};
 use crate::engine::listen::Listening;
 use crate::engine::partition::{Partition, Partitions};
+use crate::engine::presence::Presence;
 use crate::engine::recent::Recent;
 use crate::engine::region::Region;
 use crate::engine::settings::{Aggregates, ClockRules, Combine, Policy, Scope, Settings};
@@ -133,6 +136,7 @@ impl Engine {
         for region in engine.settings.regions.clone() {
             engine.region(region.as_str());
         }
+        engine.expect_devices();
         engine
     }
 
@@ -269,7 +273,8 @@ impl Engine {
                 self.dedup.reconnected();
             }
             Ingress::CaughtUp => {
-                self.listening.caught_up(now);
+                let gap = self.listening.caught_up(now);
+                self.tell_gap(gap, out);
                 self.start_publishing(now);
                 self.apply_clock(now, out);
             }
@@ -320,15 +325,20 @@ impl Engine {
 
     /// The device of an item, made where it is not known; `None` when there is no room for one more.
     fn device(&mut self, source: usize, item: Item<'_>) -> Option<usize> {
-        if let Some(device) = self.find_device(item.region, item.device) {
-            return Some(device);
+        match self.find_device(item.region, item.device) {
+            None => self.enlist(source, item.region, item.device),
+            known => known,
         }
+    }
+
+    /// A device that is not known, where there is room for it.
+    fn enlist(&mut self, source: usize, region: &str, name: &str) -> Option<usize> {
         if self.devices.len() >= self.settings.limits.max_devices {
             return None;
         }
-        let region = self.region(item.region);
+        let region = self.region(region);
         self.regions[region].keep_final(self.listening.stamp());
-        let index = self.insert_device(source, region, item.device);
+        let index = self.insert_device(source, region, name);
         self.watch(index);
         Some(index)
     }
@@ -368,6 +378,8 @@ impl Engine {
             generator: Generator::default(),
             heard: self.listening.duration(),
             activity: Activity::Active,
+            presence: Presence::default(),
+            is_forgotten: false,
             panes: Vec::new(),
             next: EventTime::MAX,
             final_to: EventTime::MIN,

@@ -35,6 +35,7 @@ impl Engine {
         match who {
             Silence::Device(device) => self.on_device_silence(at, device, out),
             Silence::Partition(region) => self.on_partition_silence(at, region, out),
+            Silence::Presence(device) => self.on_presence_silence(at, device, out),
         }
     }
 

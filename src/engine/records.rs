@@ -89,6 +89,7 @@ pub(super) struct Progress {
     highest: EventTime,
     watermark: EventTime,
     final_to: EventTime,
+    presence: Option<(Span, ArrivalTime)>,
 }
 
 impl Progress {
@@ -99,15 +100,22 @@ impl Progress {
             highest: device.generator.highest(),
             watermark: device.generator.watermark(),
             final_to: device.final_to,
+            presence: Some(device.presence.progress()),
         }
     }
 
     fn write(&self, w: &mut Writer, base: EventTime) {
         let some_final = self.final_to != EventTime::MIN;
-        w.u8(self.activity as u8 | u8::from(some_final) << 4).signed(self.heard.0);
+        let flags = u8::from(some_final) | u8::from(self.presence.is_some()) << 1;
+        w.u8(self.activity as u8 | flags << 4).signed(self.heard.0);
         w.signed(self.highest.0.wrapping_sub(base.0)).signed(self.watermark.0.wrapping_sub(base.0));
         if some_final {
             w.signed(self.final_to.0.wrapping_sub(self.watermark.0));
+        }
+        if let Some((silent_from, last_seen)) = self.presence {
+            // Both differ little from the others: a byte or two each.
+            w.signed(self.heard.0.wrapping_sub(silent_from.0));
+            w.signed(self.highest.0.wrapping_sub(last_seen.0));
         }
     }
 
@@ -118,11 +126,18 @@ impl Progress {
         let heard = Span(r.signed()?);
         let highest = EventTime(r.signed()?.wrapping_add(base.0));
         let watermark = EventTime(r.signed()?.wrapping_add(base.0));
-        let final_to = match flags >> 4 {
+        let final_to = match flags & 0x10 {
             0 => EventTime::MIN,
             _ => EventTime(r.signed()?.wrapping_add(watermark.0)),
         };
-        Some(Self { heard, activity, highest, watermark, final_to })
+        let presence = match flags & 0x20 {
+            0 => None,
+            _ => Some((
+                Span(heard.0.wrapping_sub(r.signed()?)),
+                ArrivalTime(highest.0.wrapping_sub(r.signed()?)),
+            )),
+        };
+        Some(Self { heard, activity, highest, watermark, final_to, presence })
     }
 
     /// Brings a device as far as this, whatever the order of its records. A device falls idle after it was last heard,
@@ -137,6 +152,9 @@ impl Progress {
         if (self.heard, self.activity as u8) > (device.heard, device.activity as u8) {
             (device.heard, device.activity) = (self.heard, self.activity);
         }
+        // In a record from before presence whoever sent a time was there.
+        let before = (Span(i64::MIN), ArrivalTime(self.highest.0));
+        device.presence.advance(self.presence.unwrap_or(before));
     }
 }
 
@@ -353,4 +371,47 @@ pub(super) fn read_rollup_record(
     }
     settled.corrected = read_last(&mut r)?;
     Some(RegionPane { start, settled, emission, dirty: false })
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    /// The record of a pane as a version without presence wrote it.
+    pub(in crate::engine) fn without_presence(value: &[u8], start: EventTime) -> Vec<u8> {
+        let mut r = Reader(&value[1..]);
+        let progress = Progress::read(&mut r, start).expect("as written");
+        let mut w = Writer::default();
+        w.u8(1);
+        Progress { presence: None, ..progress }.write(&mut w, start);
+        w.0.extend(r.0);
+        w.0
+    }
+
+    #[test]
+    fn progress_costs_presence_two_or_three_bytes_and_is_read_without_it_too() {
+        let heard = Span::from_hours(1_000);
+        let highest = EventTime(1_795_953_600_000);
+        let silent_from = heard - Span(1_500); // a message that was on its way for a second and a half
+        let with = Progress {
+            heard,
+            activity: Activity::Idle,
+            highest,
+            watermark: highest - Span::from_mins(2),
+            final_to: EventTime::MIN,
+            presence: Some((silent_from, ArrivalTime(highest.0))),
+        };
+        let without = Progress { presence: None, ..with };
+        let [with, without] = [with, without].map(|progress| {
+            let mut w = Writer::default();
+            progress.write(&mut w, highest - Span::from_mins(30));
+            w.0
+        });
+        assert_eq!(with.len() - without.len(), 3);
+        let read = |bytes: &[u8]| {
+            Progress::read(&mut Reader(bytes), highest - Span::from_mins(30)).expect("as written")
+        };
+        assert_eq!(read(&with).presence, Some((silent_from, ArrivalTime(highest.0))));
+        assert_eq!((read(&without).presence, read(&without).heard), (None, heard));
+    }
 }

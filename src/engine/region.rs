@@ -23,6 +23,8 @@ pub struct Region {
     pub id: RegionId,
     /// Indices of its devices, in the order in which they joined.
     pub members: Vec<usize>,
+    /// How many of them are forgotten.
+    pub forgotten: usize,
     /// Open roll-ups by end and window.
     pub panes: BTreeMap<(EventTime, usize), RegionPane>,
     /// Next moment on the listened clock at which it wants to be looked at.
@@ -80,6 +82,7 @@ impl Region {
         Self {
             id,
             members: Vec::new(),
+            forgotten: 0,
             panes: BTreeMap::new(),
             armed: None,
             missed: 0,
@@ -117,6 +120,11 @@ impl Region {
         self.allowed_lateness = self.allowed_lateness.max(policy.allowed_lateness);
         self.usual_lag = self.usual_lag.max(policy.lateness + policy.idle_timeout);
         self.members.len() - 1
+    }
+
+    /// Devices that are known and not forgotten.
+    pub fn devices(&self) -> usize {
+        self.members.len() - self.forgotten
     }
 
     /// The watermark as published: it never moves back. [`EventTime::MIN`] before the first.

@@ -8,8 +8,9 @@
 //! number, so a gap in the numbers is one lost device or region and mixes nothing up; what is left is then written anew
 //! under numbers without gaps.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Range;
+mod numbers;
+
+use std::collections::BTreeSet;
 
 use crate::engine::Engine;
 use crate::engine::codec::Reader;
@@ -20,10 +21,11 @@ use crate::engine::records::{
     Identity, read_device_record, read_identity, read_pane_progress, read_pane_record,
     read_region_record, read_rollup_record,
 };
+use crate::engine::restore::numbers::Numbers;
 use crate::engine::settings::Settings;
 use crate::engine::snapshot::{
-    DEVICE, GATEWAY, IDENTITY, LAYOUT, PANE, REGION, ROLLUP, SEED, SEEN, UNSETTLED, VERSION,
-    layout, read_pane_key,
+    DEVICE, GATEWAY, IDENTITY, LAYOUT, PANE, PRESENCE, REGION, ROLLUP, SEED, SEEN, UNSETTLED,
+    VERSION, layout, read_pane_key,
 };
 use crate::ids::Generation;
 use crate::time::{ArrivalTime, EventTime, Span};
@@ -147,6 +149,7 @@ impl Restorer {
             SEEN => self.take_segment(Memory::Seen, rest, value),
             UNSETTLED => self.take_segment(Memory::Unsettled, rest, value),
             SEED => self.take_seed(value),
+            PRESENCE => self.take_presence(rest, value),
             _ => None,
         };
         if taken.is_none() {
@@ -255,6 +258,14 @@ impl Restorer {
         match read {
             Some(()) => drop(self.without_progress.remove(&index)),
             None => self.losses.push(Loss::Progress(self.name(index))),
+        }
+        Some(())
+    }
+
+    fn take_presence(&mut self, rest: &[u8], value: &[u8]) -> Option<()> {
+        let Some(Some(index)) = self.device_of(read_number(rest)?) else { return Some(()) };
+        if self.engine.devices[index].presence.read_record(value).is_none() {
+            self.losses.push(Loss::Presence(self.name(index)));
         }
         Some(())
     }
@@ -378,6 +389,7 @@ impl Restorer {
             let published = self.engine.regions.iter().map(|region| region.published).max();
             self.engine.gateway_published = published.unwrap_or(EventTime::MIN);
         }
+        self.engine.expect_devices();
         self.engine.books.lost += losses.len() as u64;
         if is_empty || self.then.changed || !losses.is_empty() {
             self.engine.mark_all();
@@ -397,46 +409,6 @@ fn split_keys(mut noted: &[u8]) -> Vec<Vec<u8>> {
         noted = rest;
     }
     keys
-}
-
-/// What the numbers in keys stand for. They are given without gaps: one that is missing is of something lost.
-#[derive(Debug)]
-struct Numbers<T> {
-    next: usize,
-    places: BTreeMap<usize, T>,
-}
-
-impl<T> Default for Numbers<T> {
-    fn default() -> Self {
-        Self { next: 0, places: BTreeMap::new() }
-    }
-}
-
-impl<T: Copy> Numbers<T> {
-    /// Most that are said to be missing at once: a key that makes no sense does not fill the memory.
-    const GAP: usize = 100_000;
-
-    /// The record of `number` comes. Returns those that are missing before it.
-    fn arrive(&mut self, number: usize) -> Range<usize> {
-        let missing = self.next..number.min(self.next + Self::GAP);
-        self.next = self.next.max(number + 1);
-        missing
-    }
-
-    /// A record speaks of `number`. Returns those that are missing, and were not said to be: it may be one of them.
-    fn refer(&mut self, number: usize) -> Range<usize> {
-        let missing = self.next..(number + 1).min(self.next + Self::GAP);
-        self.next = self.next.max(number + 1);
-        missing
-    }
-
-    fn place(&mut self, number: usize, at: T) {
-        self.places.insert(number, at);
-    }
-
-    fn get(&self, number: usize) -> Option<T> {
-        self.places.get(&number).copied()
-    }
 }
 
 fn numbered(number: usize) -> String {

@@ -72,7 +72,7 @@ impl Engine {
         self.regions[index].dirty = true;
         let cx = self.context();
         let region = &self.regions[index];
-        let who = (&region.id, region.members.len());
+        let who = (&region.id, region.devices());
         out.push(Output::Region(cx.region_result(who, key, pane, &samples, revision, trigger)));
     }
 

@@ -1,8 +1,10 @@
 //! What the engine is told: sources, windows, policies, limits. Types that cannot be wrong; `config` makes them.
 
-use crate::ids::{MetricId, RegionId, SourceId, WindowId};
+use crate::engine::presence::PresencePolicy;
+use crate::ids::{DeviceId, MetricId, RegionId, SourceId, WindowId};
 use crate::time::{DeviceTime, Span};
 use crate::wire::profile::Profile;
+use crate::wire::status::StatusTopic;
 
 use std::sync::Arc;
 
@@ -30,6 +32,8 @@ pub struct Settings {
     pub region_rollups: bool,
     /// A watermark that advanced is published this often; zero: on every advance.
     pub watermark_interval: Span,
+    /// A gap of the gateway is told when it is at least this long.
+    pub gap_after: Span,
     /// Bounds.
     pub limits: Limits,
 }
@@ -70,6 +74,10 @@ pub struct SourceSettings {
     pub base: usize,
     /// Indices of larger multiples of the base window, each a merge of it.
     pub multiples: Vec<usize>,
+    /// Its topics that say who is there.
+    pub statuses: Vec<StatusTopic>,
+    /// Devices that are to be there, whether or not anything of them was heard: region and name.
+    pub expects: Vec<(RegionId, DeviceId)>,
     /// For each metric of the profile, in its order: which one it is, and what is asked of it.
     pub metrics: Vec<SourceMetric>,
     /// Its readings are sent as soon as they are stamped, so that they tell of the device's clock as heartbeats do.
@@ -189,6 +197,8 @@ pub struct Policy {
     pub revisions: Revisions,
     /// The interval at which the device reports, where it is known.
     pub interval: Option<Span>,
+    /// When it is offline.
+    pub presence: PresencePolicy,
 }
 
 impl Default for Policy {
@@ -206,6 +216,7 @@ impl Default for Policy {
             slow_tolerance: Span::from_mins(5),
             revisions: Revisions::Coalesced(Span::from_secs(30)),
             interval: None,
+            presence: PresencePolicy::default(),
         }
     }
 }
@@ -232,6 +243,11 @@ pub struct PolicyPatch {
     pub slow_tolerance: Option<Span>,
     pub revisions: Option<Revisions>,
     pub interval: Option<Span>,
+    pub offline_after: Option<Span>,
+    pub will_debounce: Option<Span>,
+    pub flap_count: Option<u8>,
+    pub flap_window: Option<Span>,
+    pub forget_after: Option<Span>,
 }
 
 impl PolicyPatch {
@@ -252,6 +268,12 @@ impl PolicyPatch {
         set(&mut policy.slow_tolerance, self.slow_tolerance);
         set(&mut policy.revisions, self.revisions);
         set(&mut policy.interval, self.interval.map(Some));
+        let presence = &mut policy.presence;
+        set(&mut presence.offline_after, self.offline_after);
+        set(&mut presence.will_debounce, self.will_debounce);
+        set(&mut presence.flap_count, self.flap_count);
+        set(&mut presence.flap_window, self.flap_window);
+        set(&mut presence.forget_after, self.forget_after.map(Some));
     }
 }
 

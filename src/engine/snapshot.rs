@@ -14,6 +14,7 @@
 //! | 7 | roll-up of a region |
 //! | 8, 9 | segments of the duplicate memory |
 //! | 10 | seed of the duplicate memory |
+//! | 16 | presence of a device, without what moves with every message: written when it changes |
 //!
 //! A message changes its device's progress and one pane. To write one record and not two, the progress goes into that
 //! pane; the device's own record is written only when no pane is, or when something is new that only it has. So a store holds progress of several ages. Nothing of
@@ -48,6 +49,7 @@ pub(super) const ROLLUP: u8 = 7;
 pub(super) const SEEN: u8 = 8;
 pub(super) const UNSETTLED: u8 = 9;
 pub(super) const SEED: u8 = 10;
+pub(super) const PRESENCE: u8 = 16;
 
 impl Engine {
     /// What changed since the last checkpoint; nothing when nothing did.
@@ -92,6 +94,7 @@ impl Engine {
             self.devices[index].clock_is_stored = !self.devices[index].clock.is_kept();
             self.mark(index);
             self.devices[index].panes.iter_mut().for_each(|pane| pane.dirty = true);
+            self.devices[index].presence.dirty = true;
         }
         for region in &mut self.regions {
             region.dirty = true;
@@ -130,6 +133,10 @@ impl Engine {
             if !std::mem::replace(&mut device.identity_is_stored, true) {
                 changes.push((key(IDENTITY, &number(index)), Some(identity_record(device))));
             }
+            if std::mem::take(&mut device.presence.dirty) {
+                let record = device.presence.record(&device.policy.presence, device.heard);
+                changes.push((key(PRESENCE, &number(index)), Some(record)));
+            }
             for (window, start) in device.closed.drain(..) {
                 changes.push((pane_key(index, window, start), None));
             }
@@ -155,7 +162,8 @@ impl Engine {
         w.signed(self.listening.stamp().0).signed(self.listening.duration().0);
         w.signed(self.gateway_published.0).signed(self.partitions.combined().0);
         w.signed(self.publish_at.map_or(i64::MIN, |at| at.0));
-        w.u8(self.clock.quality as u8);
+        w.u8(self.clock.quality as u8 | self.listening.flags() << 4);
+        self.listening.write_gap(&mut w);
         self.dedup.beginnings().iter().for_each(|first| {
             w.unsigned(*first);
         });
@@ -172,13 +180,16 @@ impl Engine {
         let (stamp, duration) = (ArrivalTime(r.signed()?), Span(r.signed()?));
         let [published, combined] = [EventTime(r.signed()?), EventTime(r.signed()?)];
         let publish_at = ArrivalTime(r.signed()?);
-        let quality = clock_quality(r.u8()?)?;
+        let flags = r.u8()?;
+        let quality = clock_quality(flags & 0xf)?;
+        let mut listening = Listening::restore(duration, stamp);
+        listening.read_gap(flags >> 4, &mut r)?;
         let beginnings = [r.unsigned()?, r.unsigned()?];
         let limits = (0..r.small::<usize>()?).map(|_| read_limit(&mut r));
         let limits = limits.collect::<Option<Vec<_>>>()?;
         let books = Books::from_columns(std::iter::from_fn(|| r.unsigned()));
         books.is_balanced().then_some(())?; // else it was cut short
-        self.listening = Listening::restore(duration, stamp);
+        self.listening = listening;
         self.gateway_published = published;
         self.partitions.restore_combined(combined);
         self.publish_at = Some(publish_at).filter(|at| *at != ArrivalTime::MIN);

@@ -54,6 +54,8 @@ pub(super) fn settings() -> Settings {
             profile: Profile::new(spec()).expect("a profile"),
             base: 0,
             multiples: vec![1],
+            statuses: Vec::new(),
+            expects: Vec::new(),
             metrics: vec![SourceMetric::new(0, sum)],
             live: false,
         }],
@@ -63,6 +65,7 @@ pub(super) fn settings() -> Settings {
         policies: Policies { default: policy, ..Policies::default() },
         region_rollups: true,
         watermark_interval: Span::from_mins(1),
+        gap_after: Span::from_mins(1),
         limits: Limits::default(),
     }
 }
@@ -243,7 +246,8 @@ fn devices_that_close_at_one_moment_are_all_in_their_regions_rollup() {
     assert_eq!(gateway.rollups(), [of("hour", 0, 0, 3)]);
     assert_eq!(gateway.engine.books().region_missed, 0);
     let place = |output: &Output| matches!(output, Output::Region(_));
-    let windows = gateway.outputs.iter().filter(|output| !matches!(output, Output::Watermark(_)));
+    let is_result = |output: &&Output| matches!(output, Output::Window(_) | Output::Region(_));
+    let windows = gateway.outputs.iter().filter(is_result);
     assert_eq!(windows.map(place).collect::<Vec<_>>(), [false, false, false, true]);
 }
 

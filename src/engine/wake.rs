@@ -52,6 +52,10 @@ impl Engine {
             region.follow(device.member, device.policy.follows_by(), cx.stamp);
         }
         self.watch(index);
+        let duration = self.listening.duration();
+        self.devices[index].presence.wake(duration);
+        self.count_forgotten(index);
+        self.arm_presence(index);
         self.look_again_at(index);
     }
 
@@ -78,6 +82,8 @@ impl Engine {
             device.generator = Generator::restore(last, bounded(last, device.policy.lateness));
         }
         device.heard = duration;
+        let last_seen = last.map_or(ArrivalTime::MIN, |last| ArrivalTime(last.0));
+        device.presence.advance((duration, last_seen));
     }
 
     /// A region whose record is lost. What was published was the least of its devices at most.

@@ -199,6 +199,24 @@ pub struct Devices {
     pub following: usize,
     /// Nothing with a usable time ever came from them.
     pub without_time: usize,
+    /// Told to be online.
+    #[serde(default)]
+    pub online: usize,
+    /// Told to be suspect.
+    #[serde(default)]
+    pub suspect: usize,
+    /// Told to be offline.
+    #[serde(default)]
+    pub offline: usize,
+    /// Told to be flapping.
+    #[serde(default)]
+    pub flapping: usize,
+    /// Declared, and told to have never been seen.
+    #[serde(default)]
+    pub never_seen: usize,
+    /// Known, and no longer missed.
+    #[serde(default)]
+    pub forgotten: usize,
 }
 
 /// A topic, and how often something came on it.

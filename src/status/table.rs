@@ -172,6 +172,19 @@ impl Table {
                 devices.without_time
             ),
         );
+        let states = [
+            (devices.online, "online"),
+            (devices.suspect, "suspect"),
+            (devices.offline, "offline"),
+            (devices.flapping, "flapping"),
+            (devices.never_seen, "never seen"),
+            (devices.forgotten, "forgotten"),
+        ];
+        let states = states.iter().filter(|(count, _)| *count > 0);
+        let told: Vec<_> = states.map(|(count, state)| format!("{count} {state}")).collect();
+        if !told.is_empty() {
+            self.row("", &told.join(", "));
+        }
     }
 
     fn refusals(&mut self, status: &Status) {

@@ -10,8 +10,8 @@ use serde::{Serialize, Serializer};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::event::{
-    Alert, AlertKind, Class, LateRecord, Method, Output, Refused, RegionResult, TimeUnit,
-    WatermarkReport, WindowResult,
+    Alert, AlertKind, Class, GapCause, GapReport, LateRecord, Method, Output, PresenceCause,
+    PresenceReport, PresenceState, Refused, RegionResult, TimeUnit, WatermarkReport, WindowResult,
 };
 use crate::ids::{DeviceId, Generation, RegionId, SourceId, WindowId};
 use crate::time::{ClockQuality, EventTime};
@@ -86,6 +86,8 @@ fn type_name(output: &Output) -> &'static str {
         Output::Refused(_) => "refused",
         Output::Watermark(_) => "watermark",
         Output::Alert(_) => "alert",
+        Output::Presence(_) => "presence",
+        Output::Gap(_) => "gateway-gap",
     }
 }
 
@@ -97,7 +99,7 @@ fn supersedes(output: &Output, topic: &str, identity: &Identity) -> Option<u64> 
         Output::Region(result) => &result.firing,
         Output::Alert(alert) => return Some(supersedes_alert(alert.kind, topic)),
         Output::Watermark(_) => return Some(xxh3_64(topic.as_bytes())),
-        Output::Late(_) | Output::Refused(_) => return None,
+        Output::Late(_) | Output::Refused(_) | Output::Presence(_) | Output::Gap(_) => return None,
     };
     let Identity { gateway, generation } = identity;
     Some(xxh3_64(format!("{topic}\n{generation}\n{}\n{gateway}", firing.start.0).as_bytes()))
@@ -136,6 +138,8 @@ enum Place<'a> {
     Refused { reason: &'a str, source: &'a str },
     Watermark { region: Option<&'a str> },
     Alert { region: &'a str, device: &'a str },
+    Presence { region: &'a str, device: &'a str },
+    Gap {},
 }
 
 impl<'a> Place<'a> {
@@ -161,6 +165,10 @@ impl<'a> Place<'a> {
             Output::Alert(Alert { region, device, .. }) => {
                 Self::Alert { region: region.as_str(), device: device.as_str() }
             }
+            Output::Presence(PresenceReport { region, device, .. }) => {
+                Self::Presence { region: region.as_str(), device: device.as_str() }
+            }
+            Output::Gap(_) => Self::Gap {},
         }
     }
 
@@ -173,6 +181,8 @@ impl<'a> Place<'a> {
             Self::Watermark { region: Some(region) } => join("watermark", &[region]),
             Self::Watermark { region: None } => "watermark".into(),
             Self::Alert { region, device } => join("alert", &[region, device]),
+            Self::Presence { region, device } => join("presence", &[region, device]),
+            Self::Gap {} => "gateway-gap".into(),
         }
     }
 }
@@ -204,6 +214,8 @@ enum Content<'a> {
     Refused(RefusedView<'a>),
     Watermark { watermark: Option<i64>, clock: ClockQuality },
     Alert(AlertView),
+    Presence(PresenceView),
+    Gap { start: i64, end: i64, cause: GapCause, clock: ClockQuality },
 }
 
 impl<'a> Body<'a> {
@@ -217,6 +229,10 @@ impl<'a> Body<'a> {
                 Content::Watermark { watermark: watermark.and_then(finite_time), clock: *clock }
             }
             Output::Alert(alert) => Content::Alert(AlertView::of(alert)),
+            Output::Presence(report) => Content::Presence(PresenceView::of(report)),
+            Output::Gap(GapReport { start, end, cause, clock }) => {
+                Content::Gap { start: start.0, end: end.0, cause: *cause, clock: *clock }
+            }
         };
         Self { schema: SCHEMA, generation: identity.generation, content }
     }
@@ -346,6 +362,30 @@ impl<'a> RefusedView<'a> {
             } else {
                 Record::bytes(&refused.content)
             },
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct PresenceView {
+    state: PresenceState,
+    since: i64,
+    cause: PresenceCause,
+    last_seen: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    outage: Option<i64>,
+    clock: ClockQuality,
+}
+
+impl PresenceView {
+    fn of(report: &PresenceReport) -> Self {
+        Self {
+            state: report.state,
+            since: report.since.0,
+            cause: report.cause,
+            last_seen: report.last_seen.map(|at| at.0),
+            outage: report.outage.map(|span| span.0),
+            clock: report.clock,
         }
     }
 }

@@ -19,6 +19,7 @@ mod kills;
 mod leaving;
 mod losses;
 mod outages;
+mod presence;
 mod readme;
 mod reference;
 mod setup;

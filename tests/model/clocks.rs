@@ -26,11 +26,6 @@ fn heartbeat(device: &str, time: i64) -> Message {
 }
 
 impl Gateway<'_> {
-    fn hears(&mut self, at: i64, message: Message) {
-        self.sleep_until(at);
-        self.step(&Step { at, what: What::Message(message) });
-    }
-
     /// A reading and a heartbeat each minute, of a clock that is ahead by `error`.
     fn minutes(&mut self, minutes: std::ops::Range<i64>, device: &str, error: i64) {
         for at in minutes.map(|minute| NOON + minute * MINUTE) {

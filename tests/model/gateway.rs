@@ -189,6 +189,12 @@ impl<'a> Gateway<'a> {
         }
     }
 
+    /// Time passes, and a message comes.
+    pub(crate) fn hears(&mut self, at: i64, message: Message) {
+        self.sleep_until(at);
+        self.step(&Step { at, what: What::Message(message) });
+    }
+
     /// Goes to `at`, as a gateway does that wakes up for its deadlines; returns how often it woke up.
     pub(crate) fn sleep_until(&mut self, at: i64) -> u32 {
         let mut woken = 0;
@@ -203,6 +209,26 @@ impl<'a> Gateway<'a> {
         self.now = at;
         self.handle(Input::Tick);
         woken
+    }
+
+    /// An operator no longer misses a device of the region `north`.
+    pub(crate) fn forget(&mut self, device: &str) {
+        let now = Now { wall: ArrivalTime(self.now), mono: MonoTime(self.now - self.booted) };
+        let mut effects = Effects::default();
+        assert!(self.engine.forget("north", device, now, &mut effects));
+        self.outputs.extend(effects.outputs);
+    }
+
+    /// Time passes, on both clocks.
+    pub(crate) fn pass(&mut self, span: i64) {
+        self.now += span;
+        self.handle(Input::Tick);
+    }
+
+    /// Somebody sets the wall clock.
+    pub(crate) fn step_wall(&mut self, by: i64) {
+        self.now += by;
+        self.booted += by;
     }
 
     /// Commits; returns the mark to settle with.

@@ -19,6 +19,26 @@ fn online() -> Value {
     })
 }
 
+/// What tells of who is there.
+fn presence() -> [(&'static str, Value); 2] {
+    [
+        (
+            "presence",
+            json!({
+                "schema": 1, "generation": GENERATION, "state": "online", "since": 7, "cause": "news",
+                "last_seen": 5, "outage": 9, "clock": "holdover",
+            }),
+        ),
+        (
+            "gateway-gap",
+            json!({
+                "schema": 1, "generation": GENERATION, "start": 5, "end": 7, "cause": "broker-away",
+                "clock": "holdover",
+            }),
+        ),
+    ]
+}
+
 /// A message of each kind that has every field.
 fn whole() -> BTreeMap<&'static str, Value> {
     let result = json!({
@@ -38,7 +58,7 @@ fn whole() -> BTreeMap<&'static str, Value> {
         "device_time": 5, "offset": -7, "method": "offset", "arrival": null, "length": 5000, "sha256": "0".repeat(64), "withheld": 2,
         "record_base64": "eyJhIjo=",
     });
-    BTreeMap::from([
+    let others = [
         (
             "window",
             with(json!({
@@ -89,7 +109,8 @@ fn whole() -> BTreeMap<&'static str, Value> {
             }),
         ),
         ("status", online()),
-    ])
+    ];
+    others.into_iter().chain(presence()).collect()
 }
 
 #[test]
@@ -141,9 +162,10 @@ fn allowed(kind: &str, field: &str, value: &Value) -> bool {
     match field {
         "record" => true,
         "source" | "topic" | "region" | "device" | "window" => value.is_string(),
-        "watermark" | "arrival" => value.is_null() || *value == -1,
+        "watermark" | "arrival" | "last_seen" => value.is_null() || *value == -1,
         "start" | "end" | "time" | "first_at" | "last_at" | "device_time" | "offset" | "at"
         | "since" | "from" | "to" | "shift" => *value == -1,
+        "state" | "outage" => false,
         "version" => value.is_string(),
         "clock_source" => value.is_string() || value.is_null(),
         "clock_bound" => value.is_null(),
@@ -260,7 +282,7 @@ fn every_line_of_the_morning_is_what_the_schemas_say() {
         assert_eq!(CONTRACT.check_line(&line), Ok(()));
         *kinds.entry(line["type"].to_string()).or_insert(0) += 1;
     }
-    assert!(kinds.len() >= 5, "{kinds:?}");
+    assert!(kinds.len() >= 6, "{kinds:?}");
     let mut line =
         json!({ "type": "alert", "line": 0, "gateway": "gw", "region": "n", "device": "m" });
     line.as_object_mut()

@@ -12,7 +12,7 @@ use crate::engine::effect::Effects;
 use crate::engine::input::{Ingress, Input, Publish, Topic};
 use crate::engine::settings::{Combine, Revisions, Scope, SourceMetric, SourceSettings};
 use crate::engine::tests::{MINUTE, NOON, item, settings};
-use crate::event::{Firing, Output};
+use crate::event::{Firing, Output, PresenceState};
 use crate::time::{ClockStatus, MonoTime, Now};
 use crate::wire::profile::{Condition, MetricField, Profile, ProfileSpec, TimeFormat};
 
@@ -42,6 +42,8 @@ fn two_sources(revisions: Revisions) -> Settings {
         profile: profile(name, timed),
         base: 0,
         multiples: vec![1],
+        statuses: Vec::new(),
+        expects: Vec::new(),
         metrics: vec![SourceMetric::new(0, settings.sources[0].metrics[0].aggregates)],
         live: false,
     };
@@ -305,7 +307,7 @@ fn every_single_record(revisions: Revisions, scope: Scope) {
     let settings = || Settings { scope, ..two_sources(revisions) };
     let (store, before) = morning(settings());
     let kinds: BTreeSet<u8> = store.keys().map(|key| key[0]).collect();
-    assert_eq!(kinds, (LAYOUT..=SEED).collect(), "each kind of record is there");
+    assert_eq!(kinds, (LAYOUT..=SEED).chain([PRESENCE]).collect(), "each kind of record is there");
     let (whole, losses) = restore(&store, settings()).expect("it is whole");
     assert_eq!(losses, []);
     let expected = told(&afternoon(whole));
@@ -537,4 +539,77 @@ fn in_region_scope_a_lost_region_that_is_silent_holds_the_others_for_its_idle_ti
 #[test]
 fn in_region_scope_any_single_record_may_be_lost_too() {
     every_single_record(Revisions::Immediate, Scope::Region(Combine::Split));
+}
+
+/// State and minute of `since` of all that was told of the presence of a device.
+fn told_presence(outputs: &[Output], device: &str) -> Vec<(PresenceState, i64)> {
+    let told = outputs.iter().filter_map(|output| match output {
+        Output::Presence(it) if it.device.as_str() == device => Some(it),
+        _ => None,
+    });
+    told.map(|it| (it.state, (it.since.0 - NOON) / MINUTE)).collect()
+}
+
+#[test]
+fn a_device_whose_presence_is_lost_is_told_anew_and_the_others_are_not() {
+    let settings = || two_sources(Revisions::Immediate);
+    let messages = [
+        (0, reading("north", "quiet", 0)),
+        (0, reading("north", "a", 0)),
+        (0, reading("north", "b", 0)),
+        (40, reading("north", "a", 40)),
+        (40, reading("north", "b", 40)),
+    ];
+    let whole = hearing(&messages, settings());
+    let after = |store: &Store| {
+        let (engine, losses) = restore(store, settings()).expect("it is carried on");
+        let mut gateway = Gateway { engine, outputs: Vec::new() };
+        gateway.caught_up(40);
+        gateway.send(45, &reading("north", "a", 45), false);
+        gateway.handle(200, Input::Tick);
+        (["quiet", "a", "b"].map(|it| told_presence(&gateway.outputs, it)), losses)
+    };
+    use PresenceState::{Offline, Online};
+    let ([quiet, a, b], losses) = after(&whole);
+    assert_eq!((quiet, a, b, losses), (vec![], vec![(Offline, 75)], vec![(Offline, 70)], vec![]));
+    let keys: Vec<_> = whole.keys().filter(|key| key[0] == PRESENCE).cloned().collect();
+    assert_eq!(keys.len(), 3);
+    for damage in [Damage::Gone, Damage::Empty] {
+        let store = keys.iter().fold(whole.clone(), |store, key| damaged(&store, key, damage));
+        let ([quiet, a, b], losses) = after(&store);
+        assert_eq!(losses.is_empty(), damage == Damage::Gone, "a record that never was is no loss");
+        // By the news that comes, or by the silence that it has.
+        assert_eq!(quiet, [(Offline, 30)]);
+        assert_eq!((a, b), (vec![(Online, 45), (Offline, 75)], vec![(Offline, 70)]));
+    }
+}
+
+#[test]
+fn the_store_of_a_version_without_presence_is_carried_on() {
+    let settings = || two_sources(Revisions::Immediate);
+    let mut store =
+        hearing(&[(0, reading("north", "a", 0)), (0, reading("north", "b", 0))], settings());
+    store.retain(|key, _| key[0] != PRESENCE);
+    let mut rewritten = 0;
+    for (key, value) in &mut store {
+        if key[0] == PANE && value[0] == 1 && value[1] & 0x20 != 0 {
+            let (_, _, start) = read_pane_key(&key[1..]).expect("as written");
+            *value = crate::engine::records::tests::without_presence(value, start);
+            rewritten += 1;
+        }
+    }
+    assert_eq!(rewritten, 2);
+    let (engine, losses) = restore(&store, settings()).expect("it is carried on");
+    assert_eq!(losses, []);
+    let mut gateway = Gateway { engine, outputs: Vec::new() };
+    gateway.caught_up(100);
+    gateway.send(110, &reading("north", "a", 110), false);
+    gateway.handle(135, Input::Tick);
+    use PresenceState::{Offline, Online};
+    assert_eq!(told_presence(&gateway.outputs, "a"), [(Online, 110)]);
+    assert_eq!(
+        told_presence(&gateway.outputs, "b"),
+        [(Offline, 130)],
+        "its silence begins with us"
+    );
 }
