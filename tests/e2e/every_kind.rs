@@ -8,6 +8,7 @@ use crate::central::Arrived;
 use crate::contract::{CONTRACT, REPLAY_LINE};
 use crate::fleet::{self, DAY, HOUR, MINUTE, Message, heartbeat, sample};
 use crate::setup::{Options, Setup};
+use crate::status::in_step;
 
 #[test]
 fn every_kind_of_message_and_every_reason_comes_as_the_contract_has_it() {
@@ -17,7 +18,7 @@ fn every_kind_of_message_and_every_reason_comes_as_the_contract_has_it() {
         ..Options::default()
     };
     let setup = Setup::with(&options);
-    let mut agent = setup.agent();
+    let mut agent = in_step(&setup); // by another clock nothing is refused
     agent.hears("caught up");
     let now = fleet::now();
     // Whole windows of the day before yesterday.
