@@ -34,7 +34,7 @@ use tidegate::ids::Generation;
 use tidegate::time::{ArrivalTime, ClockStatus, MonoTime, Now};
 
 use gateway::{Gateway, Hearing, config};
-use plan::{Plan, plans};
+use plan::{Plan, beating, plans};
 use reference::{Answer, Content, Key, Message, Metric, Place, RegionContent, Step, What, answer};
 
 /// So many, or as many as `PROPTEST_CASES` says.
@@ -444,6 +444,14 @@ proptest! {
 
     #[test]
     fn coalesced_revisions_end_where_the_reference_ends(plan in plans(60)) {
+        let steps = plan.steps(true);
+        let answer = answer(&plan.rules, &steps);
+        let config = config(&plan.rules, false, plan.publish_interval);
+        followed(&plan, &config, &steps, &answer)?;
+    }
+
+    #[test]
+    fn clocks_are_those_of_the_reference(plan in beating(120)) {
         let steps = plan.steps(true);
         let answer = answer(&plan.rules, &steps);
         let config = config(&plan.rules, false, plan.publish_interval);

@@ -231,6 +231,19 @@ fn an_offset_survives_a_restart_and_is_applied_to_the_first_message() {
     assert_eq!(gateway.engine.books().quarantined, before.quarantined);
 }
 
+/// Nothing of it was refused, so nothing but the offset calls for its record.
+#[test]
+fn an_offset_of_a_slow_clock_survives_a_restart() {
+    let config = coalesced();
+    let mut gateway = Gateway::listening(&config, NOON);
+    gateway.minutes(0..10, "a", -10 * MINUTE);
+    gateway.commit();
+    gateway.restart(|_| {});
+    let before = gateway.engine.books().corrected;
+    gateway.minutes(10..12, "a", -10 * MINUTE);
+    assert_eq!(gateway.engine.books().corrected - before, 4);
+}
+
 #[test]
 fn a_flagged_clock_is_told_and_nothing_is_moved_while_the_guards_hold() {
     let flagged = flagged();
@@ -335,5 +348,11 @@ fn readings_of_a_live_source_correct_a_clock_and_those_of_another_do_not() {
             gateway.hears(at, Message { payload, retain, dup, ..reading("a", 0) });
         }
         assert_eq!(gateway.engine.books().corrected, corrected, "{live} {retain} {dup}");
+        let told = (corrected > 0).then_some(AlertKind::ClockCorrected(Span(-HOUR)));
+        assert_eq!(
+            gateway.clock_alerts(),
+            told.as_slice(),
+            "the older reading waited for half a minute"
+        );
     }
 }

@@ -87,6 +87,27 @@ pub(crate) fn plans(length: usize) -> impl Strategy<Value = Plan> {
         })
 }
 
+/// Days of one or two devices that send heartbeats most of the time, by clocks that are set now and then.
+pub(crate) fn beating(length: usize) -> impl Strategy<Value = Plan> {
+    let beat = (0..2_usize, delay(), 0..40_u8);
+    let beat = beat.prop_map(|(device, delay, value)| Action::Beat { device, delay, value });
+    let set = (0..2_usize, error()).prop_map(|(device, error)| Action::Set { device, error });
+    let pause = prop_oneof![
+        8 => 1..2 * MINUTE,
+        1 => prop::sample::select(vec![0, 1_999, 2_000, 2_001]),
+        1 => MINUTE..HOUR,
+    ];
+    let action = prop_oneof![30 => beat, 2 => set, 3 => action()];
+    let actions = prop::collection::vec((pause, action), 1..length);
+    (rules(), 1..=2_usize, actions).prop_map(|(rules, devices, actions)| Plan {
+        rules,
+        publish_interval: MINUTE,
+        regions: 1,
+        devices,
+        actions,
+    })
+}
+
 fn rules() -> impl Strategy<Value = Rules> {
     let lateness = prop::collection::vec(
         prop::sample::select(vec![0, 20 * SECOND, 2 * MINUTE, 10 * MINUTE]),

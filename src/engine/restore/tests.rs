@@ -10,7 +10,8 @@ use crate::engine::codec::Writer;
 use crate::engine::correction::DeviceClock;
 use crate::engine::effect::Effects;
 use crate::engine::input::{Ingress, Input, Publish, Topic};
-use crate::engine::settings::{Combine, Revisions, Scope, SourceMetric, SourceSettings};
+use crate::engine::records::rollup_record;
+use crate::engine::settings::{Combine, Policy, Revisions, Scope, SourceMetric, SourceSettings};
 use crate::engine::tests::{MINUTE, NOON, item, settings};
 use crate::event::{Firing, Output, PresenceState};
 use crate::time::{ClockStatus, MonoTime, Now};
@@ -461,6 +462,21 @@ fn the_record_of_a_device_from_before_its_clock_was_in_it_is_read() {
         assert_eq!(device.clock, DeviceClock::default());
         assert_eq!(device.refusals.withheld, u64::from(refusals));
     }
+}
+
+#[test]
+fn a_roll_up_counts_what_was_corrected_and_one_from_before_that_was_counted_is_read() {
+    let asked = crate::engine::settings::Aggregates::default();
+    let start = EventTime(NOON);
+    let mut region = crate::engine::region::Region::new("north".into(), &Policy::default());
+    let mut pane = region.pane(0, start, start + Span::from_hours(1), 1).expect("open").clone();
+    let read = |record: &[u8]| read_rollup_record(record, 1, Some).expect("it is whole").settled;
+    let before = rollup_record(&pane, &[asked]);
+    assert_eq!(read(&before), pane.settled);
+    pane.settled.corrected = 300;
+    let now = rollup_record(&pane, &[asked]);
+    assert_eq!((&now[..before.len()], now.len()), (&before[..], before.len() + 2));
+    assert_eq!(read(&now), pane.settled);
 }
 
 /// Keys of panes in hours (window 0) or days (window 1).
