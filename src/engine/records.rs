@@ -344,18 +344,6 @@ pub(super) fn read_rollup_record(
     Some(RegionPane { start, settled, emission, dirty: false })
 }
 
-/// The record of a pane as a version without presence wrote it.
-#[cfg(test)]
-pub(super) fn without_presence(value: &[u8], start: EventTime) -> Vec<u8> {
-    let mut r = Reader(&value[1..]);
-    let progress = Progress::read(&mut r, start).expect("as written");
-    let mut w = Writer::default();
-    w.u8(1);
-    Progress { presence: None, ..progress }.write(&mut w, start);
-    w.0.extend(r.0);
-    w.0
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
