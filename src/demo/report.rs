@@ -239,7 +239,7 @@ impl fmt::Display for Report {
             self.outage.as_secs_f64(),
         )?;
         let (meters, times, online) = self.presence;
-        writeln!(f, "Told offline: {meters} meters, {times} times; online in the end: {online}.")?;
+        writeln!(f, "Meters told offline: {meters}, {times} times; online in the end: {online}.")?;
         for difference in self.differences.iter().take(LISTED) {
             writeln!(f, "differs: {difference}")?;
         }

@@ -374,19 +374,8 @@ pub(super) fn read_rollup_record(
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+mod tests {
     use super::*;
-
-    /// The record of a pane as a version without presence wrote it.
-    pub(in crate::engine) fn without_presence(value: &[u8], start: EventTime) -> Vec<u8> {
-        let mut r = Reader(&value[1..]);
-        let progress = Progress::read(&mut r, start).expect("as written");
-        let mut w = Writer::default();
-        w.u8(1);
-        Progress { presence: None, ..progress }.write(&mut w, start);
-        w.0.extend(r.0);
-        w.0
-    }
 
     #[test]
     fn progress_costs_presence_two_or_three_bytes_and_is_read_without_it_too() {
