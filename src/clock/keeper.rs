@@ -108,6 +108,7 @@ impl Asker {
         shared.report().disagreement = choice == Choice::Disagreement;
         match choice {
             Choice::Taken { best, minority } => {
+                shared.report().host_away = None;
                 shared.report().refuse(minority.iter().map(|_| Refusal::Minority));
                 let reference = Reference::Server(self.servers[best.server].0.to_string().into());
                 let verdict = shared.state_mut().offer(best, &reference, May::Jump, now);

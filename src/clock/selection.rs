@@ -24,6 +24,11 @@ impl Estimate {
         (self.difference.saturating_sub(bound), self.difference.saturating_add(bound))
     }
 
+    fn meets(&self, other: &Self) -> bool {
+        let ((low, high), (from, to)) = (self.reach(), other.reach());
+        low <= to && from <= high
+    }
+
     fn allows(&self, difference: i64) -> bool {
         let (low, high) = self.reach();
         (low..=high).contains(&difference)
@@ -52,12 +57,9 @@ pub(super) fn choose(estimates: &[Estimate], own: Option<Estimate>) -> Choice {
         return Choice::Nobody;
     }
     let alone = majority(estimates, estimates.len());
-    let at = alone.or_else(|| {
-        let own = own?;
-        let all: Vec<_> = estimates.iter().copied().chain([own]).collect();
-        majority(&all, all.len()).filter(|at| own.allows(*at))
-    });
-    let Some(at) = at else { return Choice::Disagreement };
+    let Some(at) = alone.or_else(|| with_a_witness(estimates, own?)) else {
+        return Choice::Disagreement;
+    };
     let (inside, outside): (Vec<Estimate>, Vec<Estimate>) =
         estimates.iter().partition(|one| one.allows(at));
     match inside.into_iter().min_by_key(|one| one.bound) {
@@ -66,6 +68,15 @@ pub(super) fn choose(estimates: &[Estimate], own: Option<Estimate>) -> Choice {
         }
         None => Choice::Disagreement,
     }
+}
+
+/// The same with our own clock among them. It has to contradict who is left out: one that is so uncertain that it
+/// allows both sides is no witness.
+fn with_a_witness(estimates: &[Estimate], own: Estimate) -> Option<i64> {
+    let all: Vec<_> = estimates.iter().copied().chain([own]).collect();
+    let at = majority(&all, all.len()).filter(|at| own.allows(*at))?;
+    let mut left_out = estimates.iter().filter(|one| !one.allows(at));
+    left_out.all(|one| !one.meets(&own)).then_some(at)
 }
 
 /// A difference that more than half of them allow. It can be looked for where one of them begins.
@@ -117,6 +128,8 @@ mod tests {
         assert_eq!(choose(&all, None), Choice::Disagreement);
         let own = estimate(usize::MAX, 20_000_000, 30_000_000);
         assert_eq!(taken(choose(&all, Some(own))), (0, vec![1]));
+        let vague = estimate(usize::MAX, SECOND, 30 * SECOND);
+        assert_eq!(choose(&all, Some(vague)), Choice::Disagreement, "it would confirm both");
         let astray = estimate(usize::MAX, 90 * SECOND, 30_000_000);
         assert_eq!(choose(&all, Some(astray)), Choice::Disagreement);
     }

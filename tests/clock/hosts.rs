@@ -214,7 +214,11 @@ fn a_host_whose_clock_is_set_by_hours_moves_nothing() {
     let server = TimeServer::start(Manner::ahead(0));
     let stage = Stage::plain(&format!("source = \"sntp\"\nservers = [\"{}\"]", server.name()));
     let file = stage.dir.path().join("faketime");
-    let set = |offset: &str| fs::write(&file, offset).expect("the directory is ours");
+    let set = |offset: &str| {
+        let new = file.with_extension("new");
+        fs::write(&new, format!("{offset}\n")).expect("the directory is ours");
+        fs::rename(new, &file).expect("the directory is ours");
+    };
     set("+0");
     let path = file.display().to_string();
     let fake = [("FAKETIME_TIMESTAMP_FILE", path.as_str()), ("FAKETIME_NO_CACHE", "1")];

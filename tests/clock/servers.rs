@@ -217,6 +217,9 @@ async fn a_jump_to_2036_for_a_while_is_doubted_and_not_taken() {
     kept.becomes(ClockQuality::Suspect).await;
     assert!(kept.view().doubted.is_some_and(|shift| shift > Span::from_hours(9 * 365 * 24)));
     kept.is_ahead(0);
+    let believed = kept.becomes(ClockQuality::Synchronised);
+    let soon = tokio::time::timeout(Duration::from_millis(500), believed).await;
+    assert!(soon.is_err(), "it is confirmed after a pause of a second only");
     server.set(Manner::ahead(0));
     kept.becomes(ClockQuality::Synchronised).await;
     kept.is_ahead(0);
@@ -244,7 +247,10 @@ async fn a_step_of_two_hours_and_the_change_of_era_are_taken_when_they_are_said_
 #[tokio::test]
 async fn silence_is_holdover_until_somebody_answers() {
     let server = TimeServer::start(Manner::ahead(HOUR));
-    let kept = Kept::by(&[&server]);
+    // So long that nothing is stale before it has failed.
+    let pace = Pace { longest: Duration::from_secs(60), ..pace() };
+    let servers = vec![named(&server)];
+    let kept = Kept::with(Settings { source: Source::Sntp, servers, pace, trust_host: false });
     kept.becomes(ClockQuality::Synchronised).await;
     server.set(Manner::silent());
     kept.becomes(ClockQuality::Holdover).await;
@@ -302,6 +308,9 @@ async fn a_server_that_comes_back_is_believed_rather_than_the_host() {
     kept.becomes(ClockQuality::Holdover).await;
     kept.is_ahead(HOUR);
     assert!(kept.view().host_away.is_some_and(|away| away < Span::from_mins(-59)));
+    server.set(Manner::ahead(HOUR));
+    kept.becomes(ClockQuality::Synchronised).await;
+    assert_eq!(kept.view().host_away, None);
 }
 
 #[tokio::test]
