@@ -15,6 +15,27 @@ use crate::time::{ArrivalTime, ClockQuality, ClockStatus, MonoTime, Now, Span};
 /// How far the system clock may be from ours before we call ourselves suspect. Above a leap second.
 const AGREEMENT: Span = Span::from_secs(2);
 
+/// What the wall time is taken from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Source {
+    /// Time servers, or the host's clock where none answers.
+    #[default]
+    Auto,
+    /// Time servers only.
+    Sntp,
+    /// The host's clock only.
+    System,
+}
+
+/// Whose clock this process goes by.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Settings {
+    /// What the wall time is taken from.
+    pub source: Source,
+    /// The host's clock is right even where the kernel does not say so.
+    pub trust_host: bool,
+}
+
 /// Wall and monotonic time of this process. Clones read the same clock.
 #[derive(Clone, Debug)]
 pub struct Clock {
@@ -29,14 +50,20 @@ struct Anchor {
     start: Now,
     factor: u32,
     boot_id: BootId,
+    settings: Settings,
 }
 
 impl Clock {
     /// Takes the wall time from the system clock, once.
     pub fn start() -> Self {
+        Self::start_with(Settings::default())
+    }
+
+    /// The same; what it is worth is judged by these settings.
+    pub fn start_with(settings: Settings) -> Self {
         let machine = read(libc::CLOCK_BOOTTIME);
         let start = Now { wall: system_time(), mono: MonoTime(millis(machine)) };
-        Self::anchored(Anchor { machine, start, factor: 1, boot_id: BootId::read() })
+        Self::anchored(Anchor { machine, start, factor: 1, boot_id: BootId::read(), settings })
     }
 
     /// A clock that starts at `wall` and runs `factor` (at least 1) times as fast as the machine's, wall and monotonic
@@ -44,7 +71,8 @@ impl Clock {
     pub fn accelerated(factor: u32, wall: ArrivalTime) -> Self {
         let machine = read(libc::CLOCK_BOOTTIME);
         let start = Now { wall, mono: MonoTime(millis(machine)) };
-        Self::anchored(Anchor { machine, start, factor: factor.max(1), boot_id: BootId::read() })
+        let (factor, settings) = (factor.max(1), Settings::default());
+        Self::anchored(Anchor { machine, start, factor, boot_id: BootId::read(), settings })
     }
 
     fn anchored(anchor: Anchor) -> Self {
@@ -72,7 +100,8 @@ impl Clock {
         self.anchor.boot_id
     }
 
-    /// How far [`Now::wall`] can be trusted, by what the kernel says about its own clock.
+    /// How far [`Now::wall`] can be trusted, by what the kernel says about its own clock, or by what the operator
+    /// does ([`Settings::trust_host`]).
     ///
     /// Synchronised when the kernel is and ours agrees with it; suspect when the kernel is and ours is
     /// more than 2 s away, since then the system clock was set after we started; else unsynchronised.
@@ -81,12 +110,17 @@ impl Clock {
             return ClockStatus::EXACT;
         }
         let away = system_time() - self.now().wall;
-        ClockStatus { quality: judge(kernel_synchronised(), away), bound: Span::MAX }
+        ClockStatus { quality: judge(self.host_is_right(), away), bound: Span::MAX }
+    }
+
+    fn host_is_right(&self) -> bool {
+        let Settings { source, trust_host } = self.anchor.settings;
+        source != Source::Sntp && (trust_host || kernel_synchronised())
     }
 }
 
-fn judge(kernel_synchronised: bool, away: Span) -> ClockQuality {
-    match (kernel_synchronised, Span(away.0.saturating_abs()) <= AGREEMENT) {
+fn judge(host_is_right: bool, away: Span) -> ClockQuality {
+    match (host_is_right, Span(away.0.saturating_abs()) <= AGREEMENT) {
         (true, true) => ClockQuality::Synchronised,
         (true, false) => ClockQuality::Suspect,
         (false, _) => ClockQuality::Unsynchronised,
@@ -194,6 +228,15 @@ mod tests {
         assert_eq!(judge(true, Span(2_001)), ClockQuality::Suspect);
         assert_eq!(judge(true, Span(i64::MIN)), ClockQuality::Suspect);
         assert_eq!(judge(false, Span::ZERO), ClockQuality::Unsynchronised);
+    }
+
+    #[test]
+    fn an_operator_who_trusts_the_host_is_believed_without_the_kernel() {
+        let trusting = Settings { trust_host: true, ..Settings::default() };
+        let quality = |settings| Clock::start_with(settings).status().quality;
+        assert_eq!(quality(trusting.clone()), ClockQuality::Synchronised);
+        let servers_only = Settings { source: Source::Sntp, ..trusting };
+        assert_eq!(quality(servers_only), ClockQuality::Unsynchronised);
     }
 
     #[test]

@@ -4,6 +4,7 @@ use super::finding::{ConfigErrors, Finding, KeyPath};
 use super::layers::Layers;
 use super::values::{Duration, Size, Whole, spoken};
 use super::{Config, Engine, Status, Store, links, policy, raw, sources};
+use crate::clock;
 use crate::engine::settings::{Combine, Limits, Scope};
 use crate::ids::RegionId;
 use crate::status::socket::LONGEST_PATH;
@@ -86,6 +87,7 @@ pub(super) fn config(layers: Layers) -> Result<Config, ConfigErrors> {
     let mut review = Review { layers: &layers, findings: Vec::new() };
     let identity = links::identity(&mut review, file.gateway.unwrap_or_default());
     let gateway = identity.id.clone();
+    let clock = clock(&mut review, &file.clock.unwrap_or_default());
     let broker = links::broker(&mut review, file.broker.unwrap_or_default(), &gateway);
     let upstream = links::upstream(&mut review, file.upstream.unwrap_or_default(), &gateway);
     links::two_clients(&mut review, &broker, &upstream);
@@ -118,6 +120,7 @@ pub(super) fn config(layers: Layers) -> Result<Config, ConfigErrors> {
     Ok(Config {
         gateway,
         doubt: identity.doubt,
+        clock,
         broker,
         upstream,
         store,
@@ -126,6 +129,21 @@ pub(super) fn config(layers: Layers) -> Result<Config, ConfigErrors> {
         engine,
         layers,
     })
+}
+
+fn clock(review: &mut Review<'_>, raw: &raw::Clock) -> clock::Settings {
+    let source = match raw.source {
+        Some(raw::ClockSource::Auto) | None => clock::Source::Auto,
+        Some(raw::ClockSource::Sntp) => clock::Source::Sntp,
+        Some(raw::ClockSource::System) => clock::Source::System,
+    };
+    let trust_host = raw.trust_host.unwrap_or(false);
+    if trust_host && source == clock::Source::Sntp {
+        let message =
+            "the host's clock is not asked with source = \"sntp\"; leave one of the two out";
+        review.refuse(&KeyPath::dotted("clock.trust-host"), message);
+    }
+    clock::Settings { source, trust_host }
 }
 
 fn store(review: &mut Review<'_>, raw: raw::Store) -> Store {

@@ -26,6 +26,7 @@ mod warnings;
 pub use finding::{ConfigErrors, Finding, Origin};
 pub use layers::{ENVIRONMENT_PREFIX, FILE_VARIABLE};
 
+use crate::clock;
 use crate::engine::settings::{ClockRules, Limits, Policies, Scope};
 use crate::ids::RegionId;
 use crate::mqtt::{Credentials, Tls, Version};
@@ -46,6 +47,8 @@ pub struct Config {
     /// What this gateway is called upstream; by default the host's name and a part of a hash of the machine id.
     pub gateway: String,
     doubt: Option<Doubt>,
+    /// Whose clock the agent goes by.
+    pub clock: clock::Settings,
     /// The devices' broker.
     pub broker: Broker,
     /// The central broker.

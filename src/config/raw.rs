@@ -104,6 +104,7 @@ table! {
     File {
         compat: Compat,
         gateway: Gateway,
+        clock: Clock,
         broker: Broker,
         upstream: Upstream,
         store: Store,
@@ -122,6 +123,14 @@ table! {
 table! {
     /// `[gateway]`
     Gateway { id: String, }
+}
+
+table! {
+    /// `[clock]`
+    Clock {
+        source: ClockSource,
+        trust_host: bool,
+    }
 }
 
 table! {
@@ -291,6 +300,10 @@ macro_rules! words {
 words! {
     /// `compat`
     Compat { Flink }
+}
+words! {
+    /// `clock.source`
+    ClockSource { Auto, Sntp, System }
 }
 words! {
     /// `revisions`

@@ -41,7 +41,7 @@ impl Stage {
         let (port, dir) = (self.broker.port(), self.broker.dir().display().to_string());
         let lines = lines.replace("{dir}", &dir);
         let text = format!(
-            "gateway.id = \"gw\"\nstore.path = \"{dir}/store\"\n\
+            "gateway.id = \"gw\"\nclock.trust-host = true\nstore.path = \"{dir}/store\"\n\
              [broker]\nhost = \"{host}\"\nport = {port}\n{lines}\n\
              [upstream]\nhost = \"{host}\"\nport = {port}\n{lines}\n\
              [[source]]\nname = \"meters\"\ntopic = \"meters/{{device}}\"\n"
