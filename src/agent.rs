@@ -8,18 +8,19 @@
 //! acknowledge what was never written.
 
 mod adrift;
+mod holding;
 mod leaving;
 mod links;
 mod observed;
 mod opening;
 mod telling;
 
-use std::future::Future;
+use std::future::{Future, ready};
 use std::pin::pin;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
-use tracing::{debug, error, info, trace, warn};
+use tracing::{debug, error, info, warn};
 
 use crate::clock::Clock;
 use crate::config::Config;
@@ -137,6 +138,8 @@ struct Session<'a> {
     /// Everything that the devices' broker had queued is processed.
     caught_up: bool,
     observed: Observed,
+    /// What was last logged of messages that are held.
+    holding: Option<holding::Told>,
     telling: Telling,
 }
 
@@ -148,6 +151,7 @@ enum Wake {
     Look,
     Ingress(IngressEvent),
     Commit,
+    Held,
     Tick,
 }
 
@@ -189,9 +193,12 @@ impl<'a> Session<'a> {
             commit_at: None,
             acknowledged: 0,
             observed,
+            holding: None,
             telling: Telling::new(Instant::now()),
         };
+        session.handle(Input::Boot(clock.boot_id().0), now);
         session.handle(Input::Clock(session.clock_status), now);
+        session.tell_holding();
         // What a new store or a changed configuration has to say of itself is in the store before anything happens.
         commit_now(&mut store, &mut session.engine, &mut session.outbox)?;
         session.store = Some(store);
@@ -211,6 +218,7 @@ impl<'a> Session<'a> {
                 Wake::Look => self.look(),
                 Wake::Ingress(event) => self.on_ingress(event),
                 Wake::Commit => self.commit().await?,
+                Wake::Held => self.go_through_held().await?,
                 Wake::Tick => self.tick(),
             }
             if self.must_commit() {
@@ -234,17 +242,12 @@ impl<'a> Session<'a> {
             event = self.egress.next() => Wake::Egress(event),
             request = server.next() => Wake::Asked(request),
             () = sleep_until(self.telling.look_at) => Wake::Look,
+            // Before anything newer.
+            () = ready(()), if self.engine.held_wanted().is_some() => Wake::Held,
             () = until(self.commit_at) => Wake::Commit,
             event = self.ingress.next() => Wake::Ingress(event),
             () = until(tick_at) => Wake::Tick,
         }
-    }
-
-    fn tick_at(&self) -> Option<Instant> {
-        let (at, reason) = self.engine.next_deadline()?;
-        let wait = self.clock.machine_time(at - self.clock.now().mono);
-        trace!(?reason, ?wait, "next deadline");
-        Some(Instant::now() + wait)
     }
 
     fn tick(&mut self) {
@@ -255,6 +258,7 @@ impl<'a> Session<'a> {
             self.handle(Input::Clock(status), self.clock.now());
         }
         self.handle(Input::Tick, self.clock.now());
+        self.tell_holding();
     }
 
     fn on_ingress(&mut self, event: IngressEvent) {

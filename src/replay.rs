@@ -19,7 +19,7 @@ use crate::engine::effect::Effects;
 use crate::engine::input::{Ingress, Input, Publish, Topic};
 use crate::engine::settings::ClockRules;
 use crate::ids::Generation;
-use crate::time::{ArrivalTime, MonoTime, Now};
+use crate::time::{ArrivalTime, ClockStatus, MonoTime, Now};
 use crate::wire::encode::{Identity, encode_line};
 use crate::wire::scan::Scanner;
 
@@ -204,6 +204,10 @@ impl<W: Write> Replay<W> {
             bad: 0,
             first_bad: None,
         };
+        if arrival.is_some() {
+            // What was recorded is the time itself.
+            replay.engine.handle(Input::Clock(ClockStatus::EXACT), now, &mut replay.effects);
+        }
         for change in [Ingress::Up, Ingress::CaughtUp] {
             replay.engine.handle(Input::Ingress(change), now, &mut replay.effects);
         }

@@ -6,6 +6,8 @@
 
 #[path = "model/found.rs"]
 mod found;
+#[path = "model/gate.rs"]
+mod gate;
 #[path = "model/gateway.rs"]
 mod gateway;
 #[path = "model/pains.rs"]
@@ -27,7 +29,7 @@ use tidegate::engine::restore::Restorer;
 use tidegate::engine::settings::ClockRules;
 use tidegate::event::{AlertKind, Cause, Firing, MetricResult, Output};
 use tidegate::ids::Generation;
-use tidegate::time::{ArrivalTime, MonoTime, Now};
+use tidegate::time::{ArrivalTime, ClockStatus, MonoTime, Now};
 
 use gateway::{Gateway, Hearing, config};
 use plan::{Plan, plans};
@@ -248,7 +250,7 @@ impl<'a> Follower<'a> {
             let window = if *name == "day" { rules.multiple } else { rules.base };
             let Some(bounds) = after.regions.get(region) else { continue };
             let passed = start + window.size - 1 <= bounds.now;
-            let long_open = rollup.opened.saturating_add(rules.revision_delay) <= after.stamp;
+            let long_open = rollup.opened.saturating_add(rules.revision_delay) <= after.duration;
             if passed && long_open && !rollup.disputed && rollup.step <= step {
                 let key = (region.clone(), *name, *start);
                 let is_told =
@@ -597,6 +599,7 @@ proptest! {
         let mut store = BTreeMap::new();
         let mut now = Now { wall: ArrivalTime(gateway::NOON), mono: MonoTime(0) };
         let mut effects = Effects::default();
+        engine.handle(Input::Clock(ClockStatus::EXACT), now, &mut effects);
         engine.handle(Input::Ingress(Ingress::CaughtUp), now, &mut effects);
         for (payload, topic, [retain, dup], what, pause) in &messages {
             now = Now { wall: now.wall + tidegate::time::Span(*pause), mono: now.mono + tidegate::time::Span(*pause) };
@@ -618,6 +621,7 @@ proptest! {
                 let before = *engine.books();
                 engine = restorer.finish();
                 prop_assert_eq!(engine.books(), &before);
+                engine.handle(Input::Clock(ClockStatus::EXACT), now, &mut effects);
                 engine.handle(Input::Ingress(Ingress::Up), now, &mut effects);
                 engine.handle(Input::Ingress(Ingress::CaughtUp), now, &mut effects);
             }

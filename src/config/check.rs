@@ -5,6 +5,7 @@ use super::layers::Layers;
 use super::values::{Duration, Size, Whole, spoken};
 use super::{Config, Engine, Status, Store, links, policy, raw, sources};
 use crate::clock;
+use crate::engine::gate::GateSettings;
 use crate::engine::settings::{Combine, Limits, Scope};
 use crate::ids::RegionId;
 use crate::status::socket::LONGEST_PATH;
@@ -87,7 +88,9 @@ pub(super) fn config(layers: Layers) -> Result<Config, ConfigErrors> {
     let mut review = Review { layers: &layers, findings: Vec::new() };
     let identity = links::identity(&mut review, file.gateway.unwrap_or_default());
     let gateway = identity.id.clone();
-    let clock = clock(&mut review, &file.clock.unwrap_or_default());
+    let raw_clock = file.clock.unwrap_or_default();
+    let clock = clock(&mut review, &raw_clock);
+    let gate = gate(&mut review, &raw_clock);
     let broker = links::broker(&mut review, file.broker.unwrap_or_default(), &gateway);
     let upstream = links::upstream(&mut review, file.upstream.unwrap_or_default(), &gateway);
     links::two_clients(&mut review, &broker, &upstream);
@@ -121,6 +124,7 @@ pub(super) fn config(layers: Layers) -> Result<Config, ConfigErrors> {
         gateway,
         doubt: identity.doubt,
         clock,
+        gate,
         broker,
         upstream,
         store,
@@ -144,6 +148,17 @@ fn clock(review: &mut Review<'_>, raw: &raw::Clock) -> clock::Settings {
         review.refuse(&KeyPath::dotted("clock.trust-host"), message);
     }
     clock::Settings { source, trust_host }
+}
+
+fn gate(review: &mut Review<'_>, raw: &raw::Clock) -> GateSettings {
+    let (table, default) = (KeyPath::top("clock"), GateSettings::default());
+    let longest = Span::from_hours(24);
+    let path = table.key("sync-timeout");
+    review.span(&path, raw.sync_timeout, default.sync_timeout, Span::ZERO..=longest);
+    let sync_timeout = raw.sync_timeout.map_or(default.sync_timeout, |duration| duration.0);
+    let path = table.key("hold-quota");
+    let quota = review.size(&path, raw.hold_quota, default.quota, 1 << 20..=1 << 40);
+    GateSettings { sync_timeout, quota }
 }
 
 fn store(review: &mut Review<'_>, raw: raw::Store) -> Store {

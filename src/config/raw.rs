@@ -130,6 +130,8 @@ table! {
     Clock {
         source: ClockSource,
         trust_host: bool,
+        sync_timeout: Duration,
+        hold_quota: Size,
     }
 }
 

@@ -38,6 +38,7 @@ impl Config {
             policies: engine.policies.clone(),
             region_rollups: engine.region_rollups,
             watermark_interval: engine.watermark_interval,
+            gate: self.gate,
             limits: engine.limits,
         }
     }

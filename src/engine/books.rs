@@ -76,6 +76,8 @@ columns! {
     empty,
     /// Of `malformed`: nothing in it that the source asks for.
     shape,
+    /// Messages held until the time is known. The only column that also falls.
+    held,
 }
 
 impl Books {
@@ -126,7 +128,8 @@ impl Books {
 
     /// Messages and records as the columns have them. Wraps, as what a damaged store says may be any number.
     fn sums(&self) -> (u64, u64) {
-        let messages = [self.decoded, self.ignored, self.unmatched, self.malformed, self.oversize];
+        let messages =
+            [self.decoded, self.ignored, self.unmatched, self.malformed, self.oversize, self.held];
         let records = [
             self.aggregated,
             self.valueless,

@@ -54,6 +54,8 @@ pub struct Device {
     pub final_to: EventTime,
     /// Next moment on the listened clock at which it wants to be looked at.
     pub armed: Option<ArrivalTime>,
+    /// Next listened duration at which a revision of it is due, as far as that is noted.
+    pub revises_at: Option<Span>,
     /// Region scope: the combined watermark at which it is registered to be looked at.
     pub registered: Option<EventTime>,
     /// What the message in hand raises the watermark to.
@@ -266,7 +268,8 @@ impl Device {
                 continue;
             }
             pane.dirty = true;
-            if pane.emission.changed(self.policy.revisions, cx.clock_stamp()) == Change::TellNow {
+            if pane.emission.changed(self.policy.revisions, cx.clock_duration()) == Change::TellNow
+            {
                 self.fire(cx, index, trigger, out);
             }
         }
@@ -284,7 +287,7 @@ impl Device {
             Revisions::Immediate => REGION_DELAY,
         };
         if let Some(rollup) = region.panes.get_mut(&(pane.end, pane.window)) {
-            rollup.emission.defer(delay, cx.clock_stamp());
+            rollup.emission.defer(delay, cx.clock_duration());
             rollup.dirty = true;
             region.dirty = true;
         }
@@ -408,13 +411,19 @@ impl Device {
     /// Tells the revisions that are due; says whether there were any.
     pub fn revise(&mut self, cx: &Context<'_>, w: EventTime, out: &mut Effects) -> bool {
         let trigger = Trigger { cause: Cause::Element, watermark: Some(w) };
-        let is_due = |pane: &Pane| pane.emission.due().is_some_and(|due| due <= cx.stamp);
+        let is_due = |pane: &Pane| pane.emission.due().is_some_and(|due| due <= cx.duration);
         let due: Vec<usize> = (0..self.panes.len()).filter(|i| is_due(&self.panes[*i])).collect();
         for index in &due {
             self.fire(cx, *index, trigger, out);
         }
         self.find_next();
         !due.is_empty()
+    }
+
+    /// When its next revision is due.
+    pub fn next_revision(&self) -> Option<Span> {
+        let due = self.panes.iter().filter_map(|pane| pane.emission.due());
+        due.filter(|due| *due != Span::MAX).min()
     }
 
     /// When the clock alone brings the next thing to do.
@@ -426,9 +435,7 @@ impl Device {
             Activity::Idle => Some(self.generator.watermark()),
             Activity::Following => Some(self.next),
         };
-        let revises = self.panes.iter().filter_map(|pane| pane.emission.due());
-        let follows = follows.filter(is_a_time).map(reaches);
-        follows.into_iter().chain(revises).filter(|at| *at != ArrivalTime::MAX).min()
+        follows.filter(is_a_time).map(reaches)
     }
 }
 

@@ -5,11 +5,11 @@ use crate::engine::device::{Added, Record};
 use crate::engine::effect::Effects;
 use crate::engine::input::{Publish, Topic};
 use crate::engine::settings::Scope;
-use crate::engine::side_output::{Origin, refused};
-use crate::engine::validity::{Verdict, judge};
+use crate::engine::side_output::{self, refused};
+use crate::engine::validity::{Basis, Verdict};
 use crate::engine::watermark::bounded;
 use crate::event::{Cause, LateRecord, Output, Reason};
-use crate::time::{ArrivalTime, EventTime, Now};
+use crate::time::{ArrivalTime, EventTime, MonoTime, Now};
 use crate::wire::decode::{Decoded, Item, Scratch};
 
 /// An item that passed the guards.
@@ -24,21 +24,72 @@ pub(super) struct Judged {
     valued: bool,
 }
 
+/// How a message comes to be processed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Origin {
+    /// It has just come.
+    Received,
+    /// It was held, and it is its turn.
+    Held,
+    /// It was held, and there is no more room for it.
+    Evicted,
+}
+
 /// A message in hand.
 #[derive(Clone, Copy)]
-struct Message<'a> {
-    source: usize,
-    topic: &'a str,
-    publish: Publish<'a>,
-    arrival: Option<ArrivalTime>,
+pub(super) struct Message<'a> {
+    pub(super) source: usize,
+    pub(super) topic: &'a str,
+    pub(super) publish: Publish<'a>,
+    /// `None`: there is no clock, or it came in another boot.
+    pub(super) arrival: Option<ArrivalTime>,
+    /// The moment by which it is counted how much is told.
+    pub(super) told_at: Option<ArrivalTime>,
+    /// When it came; of another boot it means nothing.
+    pub(super) mono: MonoTime,
+    pub(super) origin: Origin,
+    /// Of a held message, a bit for each item: it has no device time, and was a redelivery.
+    pub(super) redelivered: &'a [u8],
+}
+
+impl Message<'_> {
+    fn was_redelivered(&self, item: usize) -> bool {
+        self.redelivered.get(item / 8).is_some_and(|bits| bits >> (item % 8) & 1 == 1)
+    }
 }
 
 impl Engine {
     pub(super) fn on_publish(&mut self, publish: Publish<'_>, now: Now, out: &mut Effects) {
         self.books.received += 1;
         let arrival = self.has_clock().then_some(now.wall);
+        let (origin, mono) = (Origin::Received, now.mono);
+        let message = Message {
+            source: 0,
+            topic: "",
+            publish,
+            arrival,
+            told_at: arrival,
+            mono,
+            origin,
+            redelivered: &[],
+        };
         let mut scratch = std::mem::take(&mut self.scratch);
-        let (decoded, message) = self.decode(publish, arrival, &mut scratch);
+        let (decoded, message) = self.decode(message, &mut scratch);
+        if decoded == Decoded::Items && self.is_to_be_held(&message, &scratch) {
+            self.hold(&message, &scratch);
+        } else {
+            self.process(decoded, message, &scratch, out);
+        }
+        self.scratch = scratch;
+    }
+
+    pub(super) fn process(
+        &mut self,
+        decoded: Decoded,
+        message: Message<'_>,
+        scratch: &Scratch,
+        out: &mut Effects,
+    ) {
         match decoded {
             Decoded::Unmatched => {
                 self.books.unmatched += 1;
@@ -48,21 +99,20 @@ impl Engine {
             Decoded::Malformed(reason) => self.on_malformed(reason, message, out),
             Decoded::Items => {
                 self.books.decoded += 1;
-                self.on_items(message, &scratch, out);
+                self.on_items(message, scratch, out);
             }
         }
         self.books.unreadable += u64::from(scratch.unreadable());
-        self.scratch = scratch;
     }
 
     /// Finds the source of a message and reads it.
-    fn decode<'a>(
+    pub(super) fn decode<'a>(
         &self,
-        publish: Publish<'a>,
-        arrival: Option<ArrivalTime>,
+        mut message: Message<'a>,
         scratch: &mut Scratch,
     ) -> (Decoded, Message<'a>) {
         scratch.clear();
+        let publish = message.publish;
         let oversize = publish.payload.len() > self.settings.limits.max_payload;
         let read = |source: usize, topic: Option<&str>, scratch: &mut Scratch| {
             let profile = &self.settings.sources[source].profile;
@@ -72,7 +122,6 @@ impl Engine {
                 false => profile.decode(topic, publish.payload, scratch),
             }
         };
-        let mut message = Message { source: 0, topic: "", publish, arrival };
         match publish.topic {
             Topic::Source(source) => {
                 message.source = source;
@@ -96,7 +145,7 @@ impl Engine {
         self.books.refuse(reason);
         self.refused.note(Some(reason), message.topic, message.arrival);
         let per_hour = self.settings.limits.refused_per_hour;
-        match self.malformed[message.source].admit(message.arrival, per_hour) {
+        match self.malformed[message.source].admit(message.told_at, per_hour) {
             Some(withheld) => {
                 let payload = message.publish.payload;
                 let origin = self.origin(&message);
@@ -107,9 +156,10 @@ impl Engine {
         }
     }
 
-    fn origin<'a>(&'a self, message: &Message<'a>) -> Origin<'a> {
+    fn origin<'a>(&'a self, message: &Message<'a>) -> side_output::Origin<'a> {
         let source = self.settings.sources[message.source].profile.source();
-        Origin { source, topic: message.topic, arrival: message.arrival }
+        let Message { topic, arrival, .. } = *message;
+        side_output::Origin { source, topic, arrival, clock: self.clock.quality }
     }
 
     /// All records of one message are judged by the watermark before it, and added in event-time order, before any
@@ -131,6 +181,7 @@ impl Engine {
         }
         for record in &judged {
             self.note_progress(record);
+            self.note_clock_of(record, &message);
         }
         self.judged = judged;
         self.raise_touched(out);
@@ -158,11 +209,17 @@ impl Engine {
             self.books.retained_ignored += 1;
             return None;
         }
-        if self.settings.deduplicate && !self.is_new(item, message) {
+        let judged_before = message.origin != Origin::Received && item.time.time().is_none();
+        let is_new = match judged_before {
+            true => !message.was_redelivered(index),
+            false => !self.settings.deduplicate || self.is_new(item, message),
+        };
+        if !is_new {
             self.books.duplicate += 1;
             return None;
         }
-        let mut verdict = judge(item.time, message.arrival, &self.devices[device].policy);
+        let basis = self.basis(self.devices[device].region, message);
+        let mut verdict = basis.judge(item.time, &self.devices[device].policy);
         if self.devices[device].source != message.source {
             verdict = Verdict::Quarantined(Reason::OtherSource);
         }
@@ -177,12 +234,45 @@ impl Engine {
                 return None;
             }
         };
-        if !message.publish.retain {
+        if !message.publish.retain && message.origin != Origin::Evicted {
             self.hear(device);
         }
         let heartbeat = item.heartbeat && !message.publish.retain && seen;
         let valued = item.has_value();
         Some(Judged { item: index, device, at, seen, heartbeat, valued })
+    }
+
+    /// What the device times of a message are held against (SPEC 2.2).
+    fn basis(&self, region: usize, message: &Message<'_>) -> Basis {
+        if !self.has_clock() {
+            return Basis::NoClock;
+        }
+        let Some(arrival) = message.arrival else {
+            let until = self.gate.opened().unwrap_or(ArrivalTime::MAX);
+            return Basis::Between(self.listening.stamp(), until);
+        };
+        match self.reference(region, message.arrival, message.mono) {
+            _ if message.origin == Origin::Evicted => Basis::OwnTime,
+            Some(reference) => Basis::Clock(reference),
+            None => Basis::Unsure(arrival),
+        }
+    }
+
+    /// The clock of a device that is heard as it speaks may have to stand in for the gateway's.
+    fn note_clock_of(&mut self, record: &Judged, message: &Message<'_>) {
+        let device = &self.devices[record.device];
+        let profile = &self.settings.sources[device.source].profile;
+        let is_live = message.origin == Origin::Received
+            && !message.publish.retain
+            && self.listening.live_at().is_some();
+        // Where there are heartbeats, what else comes may be old.
+        let is_now = match profile.declares_heartbeat() {
+            true => record.heartbeat,
+            false => record.at >= device.generator.highest(),
+        };
+        if is_live && is_now && record.seen && profile.declares_time() && self.has_clock() {
+            self.note_clock(record.device, record.at, message.mono);
+        }
     }
 
     /// A retained message is history: a sample, if its own time is newer than anything seen of the device.
@@ -196,7 +286,7 @@ impl Engine {
     }
 
     /// Whether a record was not seen before; remembers it.
-    fn is_new(&mut self, item: Item<'_>, message: &Message<'_>) -> bool {
+    pub(super) fn is_new(&mut self, item: Item<'_>, message: &Message<'_>) -> bool {
         let time = item.time.time();
         let fingerprint =
             self.recogniser.fingerprint(message.topic, item.device, item.content, time);
@@ -222,7 +312,7 @@ impl Engine {
         self.refused.note(Some(reason), message.topic, message.arrival);
         self.mark(device);
         let per_hour = self.settings.limits.refused_per_hour;
-        let Some(withheld) = self.devices[device].refusals.admit(message.arrival, per_hour) else {
+        let Some(withheld) = self.devices[device].refusals.admit(message.told_at, per_hour) else {
             self.books.withheld += 1;
             return;
         };
@@ -278,6 +368,7 @@ impl Engine {
             end,
             watermark,
             arrival: message.arrival,
+            clock: self.clock.quality,
             content: item.content.to_vec(),
         }
     }

@@ -59,6 +59,7 @@ pub(super) fn settings() -> Settings {
         policies: Policies { default: policy, ..Policies::default() },
         region_rollups: true,
         watermark_interval: Span::from_mins(1),
+        gate: crate::engine::gate::GateSettings::default(),
         limits: Limits::default(),
     }
 }
@@ -74,6 +75,7 @@ impl Gateway {
     fn new(settings: Settings) -> Self {
         let engine = Engine::new(settings, Generation(7), ArrivalTime(0));
         let mut gateway = Self { engine, store: BTreeMap::new(), outputs: Vec::new() };
+        gateway.handle(NOON, Input::Clock(ClockStatus::EXACT));
         gateway.handle(NOON, Input::Ingress(Ingress::CaughtUp));
         gateway
     }
@@ -113,6 +115,7 @@ impl Gateway {
             restorer.take(key, value).expect("it was written by this version");
         }
         self.engine = restorer.finish();
+        self.handle(at, Input::Clock(ClockStatus::EXACT));
         self.handle(at, Input::Ingress(Ingress::Up));
         self.handle(at, Input::Ingress(Ingress::CaughtUp));
     }

@@ -190,7 +190,7 @@ enum Content<'a> {
     Late(LateView<'a>),
     Refused(RefusedView<'a>),
     Watermark { watermark: Option<i64>, clock: ClockQuality },
-    Alert { kind: AlertKind, watermark: Option<i64> },
+    Alert { kind: AlertKind, watermark: Option<i64>, clock: ClockQuality },
 }
 
 impl<'a> Body<'a> {
@@ -203,8 +203,9 @@ impl<'a> Body<'a> {
             Output::Watermark(WatermarkReport { watermark, clock, .. }) => {
                 Content::Watermark { watermark: watermark.and_then(finite_time), clock: *clock }
             }
-            Output::Alert(Alert { kind, watermark, .. }) => {
-                Content::Alert { kind: *kind, watermark: finite_time(*watermark) }
+            Output::Alert(Alert { kind, watermark, clock, .. }) => {
+                let (kind, clock) = (*kind, *clock);
+                Content::Alert { kind, watermark: finite_time(*watermark), clock }
             }
         };
         Self { schema: SCHEMA, generation: identity.generation, content }
@@ -229,6 +230,7 @@ struct LateView<'a> {
     end: i64,
     watermark: Option<i64>,
     arrival: Option<i64>,
+    clock: ClockQuality,
     #[serde(flatten)]
     record: Record<'a>,
 }
@@ -243,6 +245,7 @@ impl<'a> LateView<'a> {
             end: late.end.0,
             watermark: finite_time(late.watermark),
             arrival: late.arrival.map(|arrival| arrival.0),
+            clock: late.clock,
             record: Record::of(&late.content),
         }
     }
@@ -258,6 +261,7 @@ struct RefusedView<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     device_time: Option<i64>,
     arrival: Option<i64>,
+    clock: ClockQuality,
     length: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     sha256: Option<String>,
@@ -276,6 +280,7 @@ impl<'a> RefusedView<'a> {
             topic: &refused.topic,
             device_time: refused.device_time,
             arrival: refused.arrival.map(|arrival| arrival.0),
+            clock: refused.clock,
             length: refused.length,
             sha256: refused.digest.as_ref().map(|digest| hex(digest)),
             withheld: refused.withheld,
@@ -368,6 +373,7 @@ mod tests {
             end: EventTime(1_749_949_200_000),
             watermark: EventTime(1_749_956_400_000),
             arrival: Some(ArrivalTime(1_749_956_401_000)),
+            clock: ClockQuality::Synchronised,
             content: br#"{"device":"m-0003","power":2025.750}"#.to_vec(),
         }
     }
@@ -380,6 +386,7 @@ mod tests {
             topic: "meters/north/m-0003/data".into(),
             device_time: None,
             arrival: None,
+            clock: ClockQuality::Synchronised,
             content: b"{\"a\":".to_vec(),
             length: 5,
             digest: None,
@@ -399,6 +406,7 @@ mod tests {
             region: "north".into(),
             device: "m-0003".into(),
             watermark: EventTime(5),
+            clock: ClockQuality::Synchronised,
         })
     }
 
@@ -514,7 +522,7 @@ mod tests {
             "{\"schema\":1,\"generation\":\"9f3c0a1b2c3d4e5f\",\"source\":\"meters\",\
              \"time\":1749946087916,\"window\":\"hour\",\"start\":1749945600000,\
              \"end\":1749949200000,\"watermark\":1749956400000,\"arrival\":1749956401000,\
-             \"record\":{\"device\":\"m-0003\",\"power\":2025.750}}"
+             \"clock\":\"synchronised\",\"record\":{\"device\":\"m-0003\",\"power\":2025.750}}"
         );
         let bytes = LateRecord { content: vec![0xff], arrival: None, ..late() };
         let body = body(&Output::Late(bytes));
@@ -553,8 +561,8 @@ mod tests {
         let expected = "{\"schema\":1,\"generation\":\"9f3c0a1b2c3d4e5f\",\
                         \"watermark\":1749949205916,\"clock\":\"holdover\"}";
         assert_eq!(String::from_utf8(watermark).unwrap(), expected);
-        let expected =
-            r#"{"schema":1,"generation":"9f3c0a1b2c3d4e5f","kind":"held-out","watermark":5}"#;
+        let expected = "{\"schema\":1,\"generation\":\"9f3c0a1b2c3d4e5f\",\
+                        \"kind\":\"held-out\",\"watermark\":5,\"clock\":\"synchronised\"}";
         assert_eq!(
             String::from_utf8(encode(&alert(), &identity(), Fields::ALL).payload).unwrap(),
             expected

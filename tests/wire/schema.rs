@@ -26,7 +26,7 @@ fn whole() -> BTreeMap<&'static str, Value> {
     };
     let refused = json!({
         "schema": 1, "generation": GENERATION, "region": "north", "device": "m", "topic": "a/b",
-        "device_time": 5, "arrival": null, "length": 5000, "sha256": "0".repeat(64), "withheld": 2,
+        "device_time": 5, "arrival": null, "clock": "suspect", "length": 5000, "sha256": "0".repeat(64), "withheld": 2,
         "record_base64": "eyJhIjo=",
     });
     BTreeMap::from([
@@ -55,7 +55,7 @@ fn whole() -> BTreeMap<&'static str, Value> {
             "late",
             json!({
                 "schema": 1, "generation": GENERATION, "source": "meters", "time": 5, "window": "hour",
-                "start": 0, "end": 3_600_000, "watermark": 7, "arrival": 9, "record": { "power": 1 },
+                "start": 0, "end": 3_600_000, "watermark": 7, "arrival": 9, "clock": "holdover", "record": { "power": 1 },
             }),
         ),
         ("quarantine", refused),
@@ -68,7 +68,7 @@ fn whole() -> BTreeMap<&'static str, Value> {
         (
             "alert",
             json!({
-                "schema": 1, "generation": GENERATION, "kind": "back-in", "watermark": 7,
+                "schema": 1, "generation": GENERATION, "kind": "back-in", "watermark": 7, "clock": "holdover",
             }),
         ),
         (
