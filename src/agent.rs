@@ -140,6 +140,8 @@ struct Session<'a> {
     observed: Observed,
     /// What was last logged of messages that are held.
     holding: Option<holding::Told>,
+    /// When the clock is asked next what it is worth, while messages are held for it.
+    ask_clock_at: Instant,
     telling: Telling,
 }
 
@@ -194,6 +196,7 @@ impl<'a> Session<'a> {
             acknowledged: 0,
             observed,
             holding: None,
+            ask_clock_at: Instant::now(),
             telling: Telling::new(Instant::now()),
         };
         session.handle(Input::Boot(clock.boot_id().0), now);
@@ -251,6 +254,7 @@ impl<'a> Session<'a> {
     }
 
     fn tick(&mut self) {
+        self.ask_clock_at = Instant::now() + holding::ASK_CLOCK;
         let status = self.clock.status();
         if status != self.clock_status {
             info!(quality = ?status.quality, "the gateway's clock");

@@ -14,7 +14,7 @@ use crate::store::{Store as _, StoreError};
 const AT_ONCE: (usize, usize) = (500, 1 << 20);
 
 /// How often the clock is asked what it is worth while messages are held for it.
-const ASK_CLOCK: Duration = Duration::from_secs(1);
+pub(super) const ASK_CLOCK: Duration = Duration::from_secs(1);
 
 /// What was logged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,9 +38,10 @@ impl Session<'_> {
             trace!(?reason, ?wait, "next deadline");
             wait
         });
+        let deadline = deadline.map(|wait| Instant::now() + wait);
         // Nothing tells us when the clock becomes good.
-        let asks = self.engine.holding(now).waiting.map(|_| ASK_CLOCK);
-        deadline.into_iter().chain(asks).min().map(|wait| Instant::now() + wait)
+        let asks = self.engine.holding(now).waiting.map(|_| self.ask_clock_at);
+        deadline.into_iter().chain(asks).min()
     }
 
     /// Takes the next held messages from the store. What becomes of them, and that they are gone, is committed together.
