@@ -1,12 +1,13 @@
 //! Days on which the gateway does not always know the time.
 
 use proptest::prelude::*;
+use tidegate::engine::input::Input;
 use tidegate::event::Output;
 use tidegate::time::ClockStatus;
 
-use crate::gateway::{Gateway, HOUR, Hearing, config};
+use crate::gateway::{Gateway, HOUR, Hearing, LOST, MINUTE, NOON, config, defaults};
 use crate::plan::{Plan, plans};
-use crate::reference::{Answer, Step, What, answer};
+use crate::reference::{Answer, Message, Step, What, answer};
 use crate::{Follower, cases, identities, results};
 
 /// Where in a day the agent starts without the time, where it is started once more, and where it gets the time.
@@ -186,18 +187,135 @@ proptest! {
         plan in plans(60), turns in prop::collection::vec((0..12_u8, errors()), 60), immediate: bool,
     ) {
         let plan = plan.with_few_devices();
-        let mut steps = Vec::new();
-        for (step, (turn, error)) in plan.steps(true).into_iter().zip(turns.iter().cycle()) {
-            let at = step.at;
-            steps.push(step);
-            match turn {
-                0 | 1 => steps.push(Step { at, what: What::Lost(*error) }),
-                2 => steps.push(Step { at, what: What::Good }),
-                _ => {}
-            }
-        }
+        let steps = with_losses(plan.steps(true), &turns);
         let answer = answer(&plan.rules, &steps);
         let config = config(&plan.rules, immediate, plan.publish_interval);
         crate::followed(&plan, &config, &steps, &answer)?;
     }
+}
+
+/// A device of a region whose gateway has no good clock: how far its clock is from the true time.
+fn device_clocks() -> impl Strategy<Value = Vec<i64>> {
+    let clock =
+        prop_oneof![8 => -20_000..20_000_i64, 1 => prop::sample::select(vec![-HOUR, 6 * HOUR])];
+    prop::collection::vec(clock, 1..20)
+}
+
+/// What a region's devices say, by the slow way: the last word of the last fifteen, and how far that ever came.
+struct StandIn {
+    words: Vec<(usize, i64)>,
+    reached: i64,
+}
+
+impl StandIn {
+    fn reads(&self, at: i64) -> Option<i64> {
+        let mut devices: Vec<usize> = Vec::new();
+        let mut offsets = Vec::new();
+        for (device, offset) in self.words.iter().rev() {
+            if !devices.contains(device) && devices.len() < 15 {
+                devices.push(*device);
+                offsets.push(*offset);
+            }
+        }
+        offsets.sort_unstable();
+        (offsets.len() >= 3).then(|| at + offsets[(offsets.len() - 1) / 2])
+    }
+
+    fn goes_on_to(&mut self, at: i64) {
+        self.reached = self.reached.max(self.reads(at).unwrap_or(i64::MIN));
+    }
+}
+
+proptest! {
+    #![proptest_config(cases(200))]
+
+    #[test]
+    fn where_three_devices_report_the_median_of_their_clocks_stands_in(
+        clocks in device_clocks(), lost in 0..40_usize, error in errors(),
+        beats in prop::collection::vec((0..20_usize, 0..90_000_i64, 0..5_000_i64, any::<bool>()), 10..160),
+    ) {
+        let rules = defaults();
+        let config = config(&rules, true, MINUTE);
+        let mut gateway = Gateway::listening(&config, NOON);
+        gateway.publish(&heartbeat("silent", NOON), false);
+        let mut stand_in = StandIn { words: vec![(99, 0)], reached: NOON }; // it said what time it was, too
+        let mut is_lost = false;
+        for (number, (device, pause, delay, ticks)) in beats.iter().enumerate() {
+            let at = gateway.now + pause;
+            if *ticks {
+                gateway.sleep_until(gateway.now + pause / 2);
+            }
+            gateway.now = at;
+            if number == lost {
+                stand_in.reached = stand_in.reached.max(at);
+                is_lost = true;
+                gateway.handle(Input::Tick);
+                gateway.set_clock(LOST, error);
+            }
+            let device = device % clocks.len();
+            let time = at - delay + clocks[device];
+            let now = if is_lost { stand_in.reads(at) } else { Some(at) };
+            gateway.publish(&heartbeat(&format!("d{device}"), time), false);
+            if is_lost {
+                stand_in.goes_on_to(at);
+            } else {
+                stand_in.reached = at;
+            }
+            if now.is_none_or(|now| time <= now + rules.future_tolerance) {
+                stand_in.words.push((device, time - at));
+            }
+            if is_lost {
+                stand_in.goes_on_to(at);
+            }
+            let is_idle = at - NOON >= rules.idle_timeout;
+            let by_clock = stand_in.reached - rules.lateness["north"] - 1;
+            let expected = if is_idle { by_clock.max(NOON) } else { NOON };
+            prop_assert_eq!(gateway.device_watermark("north", "silent"), Some(expected), "beat {}", number);
+        }
+    }
+
+    #[test]
+    fn without_a_good_clock_ticks_and_commits_change_nothing_either(
+        plan in plans(60), turns in prop::collection::vec((0..12_u8, errors()), 60), immediate: bool,
+        extra in prop::collection::vec((any::<u16>(), 0..3_u8), 80),
+    ) {
+        let steps = with_losses(plan.steps(true), &turns);
+        let config = config(&plan.rules, immediate, plan.publish_interval);
+        let quiet = crate::live(&config, &steps);
+        let mut busy = Gateway::new(&config, steps[0].at);
+        for (step, (when, what)) in steps.iter().zip(extra.iter().cycle()) {
+            match what {
+                0 => {
+                    busy.now += (step.at - busy.now) * i64::from(*when) / 65_535;
+                    busy.handle(Input::Tick);
+                    busy.commit();
+                }
+                1 => drop(busy.sleep_until(step.at)),
+                _ => {}
+            }
+            busy.step(step);
+        }
+        busy.end();
+        identities(&busy.outputs)?;
+        crate::same(&busy, &quiet)?;
+    }
+}
+
+fn heartbeat(device: &str, time: i64) -> Message {
+    let payload = format!("{{\"dev\":\"{device}\",\"ts\":{time},\"kind\":\"heartbeat\"}}");
+    Message { topic: format!("m/north/{device}"), payload, retain: false, dup: false }
+}
+
+fn with_losses(steps: Vec<Step>, turns: &[(u8, i64)]) -> Vec<Step> {
+    let mut with = Vec::new();
+    for (step, (turn, error)) in steps.into_iter().zip(turns.iter().cycle()) {
+        let at = step.at;
+        with.push(step);
+        match turn {
+            0 | 1 => with.push(Step { at, what: What::Lost(*error) }),
+            2 => with.push(Step { at, what: What::Good }),
+            _ => {}
+        }
+    }
+    with
 }
