@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 
 use crate::engine::Engine;
 use crate::engine::books::Books;
+use crate::engine::deadline::DeadlineReason;
 use crate::engine::effect::Effects;
 use crate::engine::gate::GateSettings;
 use crate::engine::input::{Ingress, Input, Publish, Topic};
+use crate::engine::loss::Loss;
 use crate::engine::restore::Restorer;
 use crate::engine::settings::Settings;
 use crate::engine::tests::{HOUR, MINUTE, NOON, settings};
@@ -309,17 +311,24 @@ fn without_a_good_clock_the_median_of_three_devices_closes_the_hour_of_a_silent_
         gateway.send(NOON + 9 * MINUTE + 200, &reading("s", NOON + 9 * MINUTE));
         gateway.handle(NOON + 10 * MINUTE, Input::Clock(BAD));
         gateway.error = 20 * HOUR; // whatever it says
-        for minute in 10..90 {
+        for minute in 10..24 * 60 {
             report(&mut gateway, minute, devices);
         }
         assert_eq!(gateway.engine.last_good(), Some(ArrivalTime(NOON + 10 * MINUTE)));
-        let silent = gateway.outputs.iter().filter_map(|output| match output {
-            Output::Window(result) if result.device.as_str() == "s" => {
-                Some((result.firing.watermark.map(|w| w.0), result.firing.clock))
-            }
-            _ => None,
-        });
-        let silent: Vec<_> = silent.collect();
+        let of = |device: &str| {
+            let hours = gateway.outputs.iter().filter_map(|output| match output {
+                Output::Window(it)
+                    if it.device.as_str() == device && it.firing.window.as_str() == "hour" =>
+                {
+                    Some((it.firing.watermark.map(|w| w.0), it.firing.clock))
+                }
+                _ => None,
+            });
+            hours.collect::<Vec<_>>()
+        };
+        let silent = of("s");
+        let reporting = of("a");
+        assert!(reporting.len() == 23 && reporting.iter().all(|it| it.1 == ClockQuality::Holdover));
         let told = [(Some(NOON + HOUR - 1), ClockQuality::Holdover)];
         assert_eq!(silent, if closes { &told[..] } else { &[] }, "{devices:?}");
         assert_eq!((gateway.books().late, gateway.books().quarantined), (0, 0));
@@ -378,4 +387,57 @@ fn a_stand_in_never_moves_back_and_outlives_a_restart() {
     gateway.synchronise(NOON + 42 * MINUTE);
     let after = gateway.engine.device_watermark("north", "s");
     assert_eq!(after.map(|w| w.0), Some(NOON + 40 * MINUTE - 1));
+}
+
+#[test]
+fn a_clock_that_is_set_with_the_news_that_it_is_not_good_moves_nothing() {
+    let mut gateway = three_devices(&["a", "b", "c"]);
+    gateway.error = 20 * HOUR;
+    gateway.handle(NOON + 10 * MINUTE, Input::Clock(BAD));
+    assert_eq!(gateway.engine.last_good(), Some(ArrivalTime(NOON + 10 * MINUTE)));
+}
+
+#[test]
+fn a_third_device_that_reports_without_a_good_clock_wakes_the_engine_for_those_that_are_silent() {
+    let mut gateway = three_devices(&["a", "b"]);
+    gateway.handle(NOON + 10 * MINUTE, Input::Clock(BAD));
+    gateway.handle(NOON + 30 * MINUTE, Input::Tick);
+    // Nothing but what time it is: no window of it has to be closed.
+    gateway.send(NOON + 59 * MINUTE, &heartbeat("c", NOON + 59 * MINUTE));
+    let closes = |gateway: &Gateway| {
+        let clock = gateway.engine.next_deadline();
+        clock.filter(|(_, reason)| *reason != DeadlineReason::Publish).map(|(at, _)| at.0 / MINUTE)
+    };
+    for minute in 60..70 {
+        if gateway.hours().is_empty() {
+            assert!(closes(&gateway).is_none_or(|at| at >= minute - 1), "woken for nothing");
+        }
+        gateway.handle(NOON + minute * MINUTE, Input::Tick);
+    }
+    assert_eq!(gateway.hours().len(), 2, "all of noon: {:?}", gateway.hours());
+    let told = gateway.outputs.iter().filter_map(|output| match output {
+        Output::Window(result) => Some(result.firing.watermark.map(|w| (w.0 - NOON) / MINUTE)),
+        _ => None,
+    });
+    assert!(told.eq([Some(59); 2]), "as soon as it is over");
+}
+
+#[test]
+fn what_a_damaged_store_has_lost_of_what_was_held_is_said_and_the_rest_is_used() {
+    let mut gateway = Gateway::new(settings);
+    for second in 0..3 {
+        gateway.send(NOON + second, TIMELESS);
+    }
+    gateway.commit();
+    assert!(gateway.store.remove(&super::key(super::HELD, &1_u64.to_be_bytes())).is_some());
+    let mut restorer = Restorer::new(settings(), Generation(7), ArrivalTime(0));
+    for (key, value) in &gateway.store {
+        restorer.take(key, value).expect("it was written by this version");
+    }
+    assert_eq!(restorer.losses(), [Loss::Held(1)]);
+    gateway.engine = restorer.finish();
+    gateway.start(NOON + MINUTE, ClockStatus::UNSYNCHRONISED);
+    gateway.synchronise(NOON + MINUTE);
+    let books = *gateway.books();
+    assert_eq!((books.received, books.held, books.aggregated, books.lost), (2, 0, 2, 1));
 }
