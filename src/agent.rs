@@ -10,7 +10,9 @@
 mod adrift;
 mod alerts;
 pub mod devices;
+mod holding;
 mod hurry;
+mod incoming;
 mod leaving;
 mod links;
 mod observed;
@@ -18,7 +20,7 @@ mod opening;
 mod telling;
 mod timekeeping;
 
-use std::future::Future;
+use std::future::{Future, ready};
 use std::pin::pin;
 use std::time::Duration;
 
@@ -30,9 +32,9 @@ use crate::config::Config;
 use crate::egress::{Egress, EgressEvent, PublishError, TOLD};
 use crate::engine::Engine;
 use crate::engine::effect::Effects;
-use crate::engine::input::{self, Input, Publish, Topic};
+use crate::engine::input::Input;
 use crate::engine::restore::RestoreError;
-use crate::ingress::{AckToken, Ingress, IngressEvent, Received};
+use crate::ingress::{AckToken, Ingress, IngressEvent};
 use crate::phase::{Phase, reach};
 use crate::status::LinkState;
 use crate::status::socket::{Request, Server};
@@ -151,6 +153,9 @@ struct Session<'a> {
     /// Everything that the devices' broker had queued is processed.
     caught_up: bool,
     observed: Observed,
+    /// What was last logged of messages that are held.
+    holding: Option<holding::Told>,
+    /// When the clock is asked next what it is worth, while messages are held for it.
     telling: Telling,
 }
 
@@ -162,6 +167,7 @@ enum Wake {
     Look,
     Ingress(IngressEvent),
     Commit,
+    Held,
     Tick,
     Clock,
 }
@@ -206,9 +212,12 @@ impl<'a> Session<'a> {
             committed_at: None,
             acknowledged: 0,
             observed,
+            holding: None,
             telling: Telling::new(Instant::now()),
         };
+        session.handle(Input::Boot(clock.boot_id().0), now);
         session.handle(Input::Clock(session.clock_status), now);
+        session.tell_holding();
         // What a new store or a changed configuration has to say of itself is in the store before anything happens.
         commit_now(&mut store, &mut session.engine, &mut session.outbox)?;
         session.store = Some(store);
@@ -231,6 +240,7 @@ impl<'a> Session<'a> {
                 Wake::Look => self.look(),
                 Wake::Ingress(event) => self.on_ingress(event),
                 Wake::Commit => self.commit().await?,
+                Wake::Held => self.go_through_held().await?,
                 Wake::Tick => self.tick(),
                 Wake::Clock => self.on_clock(),
             }
@@ -258,6 +268,8 @@ impl<'a> Session<'a> {
             request = server.next() => Wake::Asked(request),
             () = sleep_until(self.telling.look_at) => Wake::Look,
             () = keeper.changed() => Wake::Clock,
+            // Before anything newer.
+            () = ready(()), if self.engine.held_wanted().is_some() => Wake::Held,
             () = until(self.commit_at) => Wake::Commit,
             event = self.ingress.next() => Wake::Ingress(event),
             () = until(tick_at) => Wake::Tick,
@@ -275,63 +287,7 @@ impl<'a> Session<'a> {
         let now = self.clock.now();
         self.tell_of_the_clock(now);
         self.handle(Input::Tick, now);
-    }
-
-    fn on_ingress(&mut self, event: IngressEvent) {
-        let now = self.clock.now();
-        match event {
-            IngressEvent::Message(message) => self.on_message(&message),
-            IngressEvent::Up { session_present } => {
-                info!(session_present, "connected to the devices' broker");
-                if !session_present && self.engine.books().received > 0 {
-                    warn!(
-                        "the devices' broker no longer had our session: it expired or the broker lost it, and what was \
-                         published since we last listened is lost; check its persistence, and broker.session-expiry"
-                    );
-                }
-                enter(&mut self.observed.broker, LinkState::CatchingUp, now);
-                self.observed.refused_filters.clear();
-                self.handle(Input::Ingress(input::Ingress::Up), now);
-            }
-            IngressEvent::CaughtUp => {
-                info!("caught up with what the broker had queued");
-                self.caught_up = true;
-                self.subscriptions.settle();
-                enter(&mut self.observed.broker, LinkState::Connected, now);
-                self.telling.soon(Instant::now());
-                self.handle(Input::Ingress(input::Ingress::CaughtUp), now);
-            }
-            IngressEvent::AcksSettled => {
-                let through = self.acknowledged;
-                self.handle(Input::Ingress(input::Ingress::AcksSettled { through }), now);
-            }
-            IngressEvent::Down { error } => {
-                debug!(%error, "not connected to the devices' broker");
-                self.caught_up = false;
-                down(&mut self.observed.broker, &error, now);
-                self.telling.soon(Instant::now());
-                self.handle(Input::Ingress(input::Ingress::Down), now);
-            }
-            IngressEvent::Refused { filters } => {
-                error!(?filters, "the devices' broker refused to subscribe us; check its ACL");
-                self.observed.refused_filters = filters;
-                self.telling.soon(Instant::now());
-            }
-        }
-    }
-
-    fn on_message(&mut self, message: &Received) {
-        let publish = Publish {
-            topic: Topic::Name(&message.topic),
-            payload: &message.payload,
-            retain: message.retain,
-            dup: message.dup,
-        };
-        self.handle(Input::Publish(publish), message.arrival);
-        self.observed.no_room(self.engine.books().no_room, message.arrival);
-        self.uncommitted.push(message.ack);
-        self.commit_soon();
-        reach(Phase::Receiving);
+        self.tell_holding();
     }
 
     fn handle(&mut self, input: Input<'_>, now: Now) {

@@ -214,8 +214,11 @@ pub struct LateRecord {
     pub end: EventTime,
     /// The watermark when it arrived.
     pub watermark: EventTime,
-    /// When it arrived; `None` in a replay of payloads without arrival times.
+    /// When it arrived; `None` where nobody knows: in a replay of payloads without arrival times, or of what was held
+    /// when the gateway was switched off and never had the time.
     pub arrival: Option<ArrivalTime>,
+    /// Quality of the gateway's clock.
+    pub clock: ClockQuality,
     /// The record as received: the payload, or its item of an array.
     pub content: Vec<u8>,
 }
@@ -228,7 +231,8 @@ pub enum Reason {
     Future,
     /// Quarantined: event time older than `past-limit`.
     Past,
-    /// Quarantined: no usable device time and no arrival time to take its place.
+    /// Quarantined: no usable device time and no arrival time to take its place, or one of a time when the gateway was
+    /// on and never knew what time it was.
     NoTime,
     /// Quarantined: the region and device already belong to another source.
     OtherSource,
@@ -281,8 +285,10 @@ pub struct Refused {
     pub device_time: Option<i64>,
     /// The offset that was added to it before it was refused.
     pub offset: Option<Span>,
-    /// When it arrived; `None` in a replay of payloads without arrival times.
+    /// When it arrived; `None` as of a late record.
     pub arrival: Option<ArrivalTime>,
+    /// Quality of the gateway's clock.
+    pub clock: ClockQuality,
     /// The first bytes of what was received, at most [`Refused::CONTENT_LIMIT`].
     pub content: Vec<u8>,
     /// Length of all that was received, in bytes.
@@ -320,6 +326,8 @@ pub struct Alert {
     pub device: DeviceId,
     /// Its watermark then; [`EventTime::MIN`] before the first.
     pub watermark: EventTime,
+    /// Quality of the gateway's clock.
+    pub clock: ClockQuality,
 }
 
 /// Kinds of alerts. The names are part of the upstream contract.

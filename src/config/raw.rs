@@ -155,6 +155,8 @@ table! {
         source: ClockSource,
         trust_host: bool,
         servers: Vec<String>,
+        sync_timeout: Duration,
+        hold_quota: Size,
     }
 }
 

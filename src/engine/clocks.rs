@@ -3,23 +3,13 @@
 use crate::engine::Engine;
 use crate::engine::correction::{ClockChange, Heard};
 use crate::engine::effect::Effects;
-use crate::engine::intake::{Admitted, Message};
+use crate::engine::intake::{Admitted, Message, Origin};
 use crate::engine::settings::Correct;
 use crate::event::{Alert, AlertKind, Output};
-use crate::time::{ArrivalTime, DeviceTime};
+use crate::time::DeviceTime;
 use crate::wire::decode::Scratch;
 
 impl Engine {
-    /// What the times of a device are held against: when its message arrived, by a clock that is good. `None`: nothing
-    /// is refused or corrected, and no clock is judged (SPEC 2.2).
-    pub(super) fn reference(
-        &self,
-        device: usize,
-        arrival: Option<ArrivalTime>,
-    ) -> Option<ArrivalTime> {
-        arrival.filter(|_| self.clock.is_good(self.devices[device].policy.lateness))
-    }
-
     /// Hears what a message says of the clocks of its devices: of each the newest time, since all others waited for it.
     pub(super) fn hear_clocks(
         &mut self,
@@ -29,7 +19,9 @@ impl Engine {
         out: &mut Effects,
     ) {
         let publish = message.publish;
-        if publish.retain || publish.dup || !self.listening.is_caught_up() {
+        let is_live = message.origin == Origin::Received && self.listening.is_caught_up();
+        // Devices whose clocks stand in for ours do not prove each other wrong.
+        if publish.retain || publish.dup || !is_live || !self.listening.is_trusted() {
             return;
         }
         let live = self.settings.sources[message.source].live;
@@ -57,7 +49,9 @@ impl Engine {
         message: &Message<'_>,
         out: &mut Effects,
     ) {
-        let Some(reference) = self.reference(index, message.arrival) else { return };
+        let region = self.devices[index].region;
+        let reference = self.reference(region, message.arrival, message.mono);
+        let Some(reference) = reference else { return };
         let heard = Heard { time, mono: message.mono, reference, session: self.session };
         let device = &mut self.devices[index];
         let before = device.clock;
@@ -82,7 +76,8 @@ impl Engine {
             kind,
             region: device.region_id.clone(),
             device: device.id.clone(),
-            watermark: device.watermark(self.listening.stamp()),
+            watermark: device.watermark(self.stamp_of(device.region)),
+            clock: self.clock.quality,
         }));
     }
 }

@@ -61,6 +61,8 @@ pub struct Device {
     pub final_to: EventTime,
     /// Next moment on the listened clock at which it wants to be looked at.
     pub armed: Option<ArrivalTime>,
+    /// Next listened duration at which a revision of it is due, as far as that is noted.
+    pub revises_at: Option<Span>,
     /// Region scope: the combined watermark at which it is registered to be looked at.
     pub registered: Option<EventTime>,
     /// What the message in hand raises the watermark to.
@@ -282,7 +284,8 @@ impl Device {
                 continue;
             }
             pane.dirty = true;
-            if pane.emission.changed(self.policy.revisions, cx.clock_stamp()) == Change::TellNow {
+            if pane.emission.changed(self.policy.revisions, cx.clock_duration()) == Change::TellNow
+            {
                 self.fire(cx, index, trigger, out);
             }
         }
@@ -300,7 +303,7 @@ impl Device {
             Revisions::Immediate => REGION_DELAY,
         };
         if let Some(rollup) = region.panes.get_mut(&(pane.end, pane.window)) {
-            rollup.emission.defer(delay, cx.clock_stamp());
+            rollup.emission.defer(delay, cx.clock_duration());
             rollup.dirty = true;
             region.dirty = true;
         }
@@ -320,9 +323,7 @@ impl Device {
             Activity::Idle => Some(self.generator.watermark()),
             Activity::Following => Some(self.next),
         };
-        let revises = self.panes.iter().filter_map(|pane| pane.emission.due());
-        let follows = follows.filter(is_a_time).map(reaches);
-        follows.into_iter().chain(revises).filter(|at| *at != ArrivalTime::MAX).min()
+        follows.filter(is_a_time).map(reaches)
     }
 }
 

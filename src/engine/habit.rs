@@ -111,6 +111,7 @@ impl Engine {
             region: device.region_id.clone(),
             device: device.id.clone(),
             watermark: device.generator.watermark(),
+            clock: self.clock.quality,
         }));
     }
 }

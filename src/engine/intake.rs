@@ -8,8 +8,8 @@ use crate::engine::effect::Effects;
 use crate::engine::habit::settle;
 use crate::engine::input::{Publish, Topic};
 use crate::engine::settings::Scope;
-use crate::engine::side_output::{Origin, refused};
-use crate::engine::validity::{Verdict, judge};
+use crate::engine::side_output::{self, refused};
+use crate::engine::validity::{Basis, Verdict};
 use crate::engine::watermark::bounded;
 use crate::event::{Cause, LateRecord, Method, Moved, Output, Reason};
 use crate::time::{ArrivalTime, DeviceTime, EventTime, MonoTime, Now, Span};
@@ -36,14 +36,32 @@ pub(super) struct Judged {
     valued: bool,
 }
 
+/// How a message comes to be processed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Origin {
+    /// It has just come.
+    Received,
+    /// It was held, and it is its turn.
+    Held,
+    /// It was held, and there is no more room for it.
+    Evicted,
+}
+
 /// A message in hand.
 #[derive(Clone, Copy)]
 pub(super) struct Message<'a> {
     pub(super) source: usize,
     pub(super) topic: &'a str,
     pub(super) publish: Publish<'a>,
+    /// `None`: there is no clock, or it came in another boot.
     pub(super) arrival: Option<ArrivalTime>,
+    /// The moment by which it is counted how much is told.
+    pub(super) told_at: Option<ArrivalTime>,
+    /// When it came; of another boot it means nothing.
     pub(super) mono: MonoTime,
+    pub(super) origin: Origin,
+    /// Of a held message, a bit for each item: it has no device time, and was a redelivery.
+    pub(super) redelivered: &'a [u8],
 }
 
 impl Judged {
@@ -53,14 +71,54 @@ impl Judged {
     }
 }
 
+impl Message<'_> {
+    fn was_redelivered(&self, item: usize) -> bool {
+        self.redelivered.get(item / 8).is_some_and(|bits| bits >> (item % 8) & 1 == 1)
+    }
+}
+
 impl Engine {
     pub(super) fn on_publish(&mut self, publish: Publish<'_>, now: Now, out: &mut Effects) {
         self.books.received += 1;
-        if self.is_status(publish, now, out) {
+        let arrival = self.has_clock().then_some(now.wall);
+        let (origin, mono) = (Origin::Received, now.mono);
+        let message = Message {
+            source: 0,
+            topic: if let Topic::Name(topic) = publish.topic { topic } else { "" },
+            publish,
+            arrival,
+            told_at: arrival,
+            mono,
+            origin,
+            redelivered: &[],
+        };
+        let mut scratch = std::mem::take(&mut self.scratch);
+        scratch.clear();
+        if let Some(status) = self.read_status(publish) {
+            if status.online.is_some() && self.is_to_be_held(&message, &scratch) {
+                self.hold(&message, &scratch);
+            } else {
+                self.on_status(&status, message, out);
+            }
+            self.scratch = scratch;
             return;
         }
-        let mut scratch = std::mem::take(&mut self.scratch);
-        let (decoded, message) = self.decode(publish, now, &mut scratch);
+        let (decoded, message) = self.decode(message, &mut scratch);
+        if decoded == Decoded::Items && self.is_to_be_held(&message, &scratch) {
+            self.hold(&message, &scratch);
+        } else {
+            self.process(decoded, message, &scratch, out);
+        }
+        self.scratch = scratch;
+    }
+
+    pub(super) fn process(
+        &mut self,
+        decoded: Decoded,
+        message: Message<'_>,
+        scratch: &Scratch,
+        out: &mut Effects,
+    ) {
         match decoded {
             Decoded::Unmatched => {
                 self.books.unmatched += 1;
@@ -70,21 +128,20 @@ impl Engine {
             Decoded::Malformed(reason) => self.on_malformed(reason, message, out),
             Decoded::Items => {
                 self.books.decoded += 1;
-                self.on_items(message, &scratch, out);
+                self.on_items(message, scratch, out);
             }
         }
         self.books.unreadable += u64::from(scratch.unreadable());
-        self.scratch = scratch;
     }
 
     /// Finds the source of a message and reads it.
-    fn decode<'a>(
+    pub(super) fn decode<'a>(
         &self,
-        publish: Publish<'a>,
-        now: Now,
+        mut message: Message<'a>,
         scratch: &mut Scratch,
     ) -> (Decoded, Message<'a>) {
         scratch.clear();
+        let publish = message.publish;
         let oversize = publish.payload.len() > self.settings.limits.max_payload;
         let read = |source: usize, topic: Option<&str>, scratch: &mut Scratch| {
             let profile = &self.settings.sources[source].profile;
@@ -94,8 +151,6 @@ impl Engine {
                 false => profile.decode(topic, publish.payload, scratch),
             }
         };
-        let arrival = self.has_clock().then_some(now.wall);
-        let mut message = Message { source: 0, topic: "", publish, arrival, mono: now.mono };
         match publish.topic {
             Topic::Source(source) => {
                 message.source = source;
@@ -119,7 +174,7 @@ impl Engine {
         self.books.refuse(reason);
         self.refused.note(Some(reason), message.topic, message.arrival);
         let per_hour = self.settings.limits.refused_per_hour;
-        match self.malformed[message.source].admit(message.arrival, per_hour) {
+        match self.malformed[message.source].admit(message.told_at, per_hour) {
             Some(withheld) => {
                 let payload = message.publish.payload;
                 let origin = self.origin(&message);
@@ -130,9 +185,10 @@ impl Engine {
         }
     }
 
-    fn origin<'a>(&'a self, message: &Message<'a>) -> Origin<'a> {
+    fn origin<'a>(&'a self, message: &Message<'a>) -> side_output::Origin<'a> {
         let source = self.settings.sources[message.source].profile.source();
-        Origin { source, topic: message.topic, arrival: message.arrival }
+        let Message { topic, arrival, .. } = *message;
+        side_output::Origin { source, topic, arrival, clock: self.clock.quality }
     }
 
     /// All records of one message are judged by the watermark before it, and added in event-time order, before any
@@ -162,6 +218,7 @@ impl Engine {
         }
         for record in &judged {
             self.note_progress(record);
+            self.note_clock_of(record, &message);
         }
         self.judged = judged;
         self.raise_touched(out);
@@ -187,11 +244,11 @@ impl Engine {
         self.refresh_region(self.devices[device].region, out);
         let time = self.settled(device, item, message);
         let item = Item { time, ..item };
-        if message.publish.retain && !self.tells_news(device, item, message.arrival) {
+        if message.publish.retain && !self.tells_news(device, item, message) {
             self.books.retained_ignored += 1;
             return None;
         }
-        if self.settings.deduplicate && !self.is_new(item, message) {
+        if !self.is_new(index, item, message) {
             self.books.duplicate += 1;
             return None;
         }
@@ -208,9 +265,9 @@ impl Engine {
     ) -> Option<Judged> {
         let Admitted { item: index, device, time } = at;
         let (raw, item) = (item, Item { time, ..item });
-        let reference = self.reference(device, message.arrival);
+        let basis = self.basis(self.devices[device].region, message);
         let Device { policy, clock, source, .. } = &self.devices[device];
-        let mut verdict = judge(item.time, (message.arrival, reference), policy, clock);
+        let mut verdict = basis.judge(item.time, policy, clock);
         if *source != message.source {
             verdict = Verdict::Quarantined(Reason::OtherSource, None);
         }
@@ -234,7 +291,7 @@ impl Engine {
                 return None;
             }
         };
-        if !message.publish.retain {
+        if !message.publish.retain && message.origin != Origin::Evicted {
             self.hear(device);
         }
         let (heartbeat, valued) = (item.heartbeat && !message.publish.retain, item.has_value());
@@ -267,9 +324,42 @@ impl Engine {
         self.recogniser.fingerprint(message.topic, item.device, item.content, item.time.time())
     }
 
+    /// What the device times of a message are held against (SPEC 2.2).
+    fn basis(&self, region: usize, message: &Message<'_>) -> Basis {
+        if !self.has_clock() {
+            return Basis::NoClock;
+        }
+        let Some(arrival) = message.arrival else {
+            let until = self.gate.opened().unwrap_or(ArrivalTime::MAX);
+            return Basis::Between(self.listening.stamp(), until);
+        };
+        match self.reference(region, message.arrival, message.mono) {
+            _ if message.origin == Origin::Evicted => Basis::OwnTime,
+            Some(reference) => Basis::Clock(reference),
+            None => Basis::Unsure(arrival),
+        }
+    }
+
+    /// The clock of a device that is heard as it speaks may have to stand in for the gateway's.
+    fn note_clock_of(&mut self, record: &Judged, message: &Message<'_>) {
+        let device = &self.devices[record.device];
+        let profile = &self.settings.sources[device.source].profile;
+        let is_live = message.origin == Origin::Received
+            && !message.publish.retain
+            && self.listening.live_at().is_some();
+        // Where there are heartbeats, what else comes may be old.
+        let is_now = match profile.declares_heartbeat() {
+            true => record.heartbeat,
+            false => record.at >= device.generator.highest(),
+        };
+        if is_live && is_now && record.seen() && profile.declares_time() && self.has_clock() {
+            self.note_clock(record.device, record.at, message.mono);
+        }
+    }
+
     /// A retained message is history: a sample, if its own time is newer than anything seen of the device.
-    fn tells_news(&self, device: usize, item: Item<'_>, arrival: Option<ArrivalTime>) -> bool {
-        let reference = self.reference(device, arrival);
+    fn tells_news(&self, device: usize, item: Item<'_>, message: &Message<'_>) -> bool {
+        let reference = self.reference(self.devices[device].region, message.arrival, message.mono);
         let device = &self.devices[device];
         let newer = item.time.time().is_some_and(|time| {
             let usable = time >= device.policy.not_before || !self.has_clock();
@@ -282,7 +372,13 @@ impl Engine {
     }
 
     /// Whether a record was not seen before; remembers it.
-    pub(super) fn is_new(&mut self, item: Item<'_>, message: &Message<'_>) -> bool {
+    pub(super) fn is_new(&mut self, index: usize, item: Item<'_>, message: &Message<'_>) -> bool {
+        if message.origin != Origin::Received && item.time.time().is_none() {
+            return !message.was_redelivered(index); // as was judged when it came
+        }
+        if !self.settings.deduplicate {
+            return true;
+        }
         let fingerprint = self.fingerprint(item, message);
         if item.time.time().is_some() {
             return self.dedup.remember(fingerprint);
@@ -306,7 +402,7 @@ impl Engine {
         self.refused.note(Some(reason), message.topic, message.arrival);
         self.mark(device);
         let per_hour = self.settings.limits.refused_per_hour;
-        let Some(withheld) = self.devices[device].refusals.admit(message.arrival, per_hour) else {
+        let Some(withheld) = self.devices[device].refusals.admit(message.told_at, per_hour) else {
             self.books.withheld += 1;
             return;
         };
@@ -365,6 +461,7 @@ impl Engine {
             end,
             watermark,
             arrival: message.arrival,
+            clock: self.clock.quality,
             content: item.content.to_vec(),
         }
     }

@@ -21,7 +21,10 @@ pub mod dedup;
 pub mod device;
 pub mod effect;
 pub mod emission;
+pub mod fleet;
+pub mod gate;
 pub mod habit;
+pub mod held;
 pub mod input;
 mod intake;
 pub mod listen;
@@ -32,8 +35,10 @@ pub mod pane;
 pub mod partition;
 pub mod presence;
 pub mod progress;
+mod publish;
 pub mod recent;
 mod records;
+mod reference;
 pub mod region;
 pub mod restore;
 mod rollup;
@@ -55,10 +60,11 @@ use hashbrown::HashTable;
 use crate::engine::books::Books;
 use crate::engine::context::Context;
 use crate::engine::correction::DeviceClock;
-use crate::engine::deadline::{Deadlines, Silence};
+use crate::engine::deadline::{Deadlines, SpanDeadline};
 use crate::engine::dedup::{Dedup, Recogniser};
 use crate::engine::device::{Activity, Device};
 use crate::engine::effect::Effects;
+use crate::engine::gate::Gate;
 use crate::engine::habit::Habit;
 use crate::engine::input::{Ingress, Input};
 use crate::engine::intake::{Admitted, Judged};
@@ -88,6 +94,11 @@ pub struct Engine {
     generation: Generation,
     created: ArrivalTime,
     clock: ClockStatus,
+    /// The least lateness of anybody, by which the clock in holdover is judged.
+    least_lateness: Span,
+    gate: Gate,
+    /// The broker has nothing more.
+    caught_up: bool,
     listening: Listening,
     /// Counts the times in which the broker's messages are heard without a break: times of two are not compared.
     session: u32,
@@ -107,8 +118,8 @@ pub struct Engine {
     /// Region scope: devices by the combined watermark at which they are to be looked at.
     timeline: BTreeSet<(EventTime, usize)>,
     gateway_published: EventTime,
-    /// When watermarks are next published.
-    publish_at: Option<ArrivalTime>,
+    /// Listened duration at which watermarks are next published.
+    publish_at: Option<Span>,
     malformed: Vec<RateLimit>,
     books: Books,
     /// Topics of messages that no source claimed.
@@ -158,6 +169,9 @@ impl Engine {
             generation,
             created,
             clock: ClockStatus::UNSYNCHRONISED,
+            least_lateness: settings.policies.least_lateness(),
+            gate: Gate::new(settings.gate),
+            caught_up: false,
             listening: Listening::default(),
             session: 0,
             deadlines: Deadlines::default(),
@@ -193,13 +207,22 @@ impl Engine {
     /// Takes one input and says what is to be said.
     pub fn handle(&mut self, input: Input<'_>, now: Now, out: &mut Effects) {
         if self.has_clock() {
-            self.apply_clock(now, out);
+            // A clock that is no longer good may have been set with the news that it is not.
+            let until = match input {
+                Input::Clock(status) if !self.is_good(status) => self.listening.carried(now),
+                _ => now,
+            };
+            self.apply_clock(until, out);
+            self.wait_no_longer(now, out);
         }
         match input {
             Input::Publish(publish) => self.on_publish(publish, now, out),
             Input::Tick => {}
             Input::Ingress(change) => self.on_ingress(change, now, out),
-            Input::Clock(status) => self.clock = status,
+            Input::Clock(status) => self.on_clock_status(status, now, out),
+            Input::Boot(boot) => self.gate.set_boot(boot),
+            Input::Held { key, value } => self.on_held(key, value, now, out),
+            Input::HeldEnd => self.on_held_end(now, out),
             Input::End => self.on_end(out),
         }
     }
@@ -211,10 +234,12 @@ impl Engine {
 
     /// When the engine next wants a [`Input::Tick`], and why. `None`: not before something else happens.
     pub fn next_deadline(&self) -> Option<(MonoTime, DeadlineReason)> {
-        self.deadlines.next(
+        let next = self.deadlines.next(
             |duration| self.listening.when_duration(duration),
             |stamp| self.listening.when_stamp(stamp),
-        )
+        );
+        let ends = self.gate.ends().filter(|_| self.has_clock());
+        next.into_iter().chain(ends.map(|at| (at, DeadlineReason::Held))).min()
     }
 
     /// The books.
@@ -251,7 +276,7 @@ impl Engine {
     /// A device's watermark with the clock applied; `None` before the first.
     pub fn device_watermark(&self, region: &str, device: &str) -> Option<EventTime> {
         let device = self.find_device(region, device)?;
-        let watermark = self.devices[device].watermark(self.listening.stamp());
+        let watermark = self.devices[device].watermark(self.stamp_of(self.devices[device].region));
         Some(watermark).filter(|w| *w != EventTime::MIN)
     }
 
@@ -269,16 +294,14 @@ impl Engine {
         }
         match change {
             Ingress::Up => {
-                self.listening.deaf();
+                self.fall_deaf();
                 self.dedup.reconnected();
             }
             Ingress::CaughtUp => {
-                let gap = self.listening.caught_up(now);
-                self.tell_gap(gap, out);
-                self.start_publishing(now);
-                self.apply_clock(now, out);
+                self.caught_up = true;
+                self.listen_again(now, out);
             }
-            Ingress::Down => self.listening.deaf(),
+            Ingress::Down => self.fall_deaf(),
             Ingress::AcksSettled { through } => self.dedup.settle(through.min(self.committed)),
         }
     }
@@ -299,24 +322,27 @@ impl Engine {
         }
     }
 
-    fn context(&self) -> Context<'_> {
+    fn context(&self, region: usize) -> Context<'_> {
         Context {
             settings: &self.settings,
             region_aggregates: &self.region_aggregates,
             clock: self.clock.quality,
             created: self.created,
-            stamp: self.listening.stamp(),
+            stamp: self.stamp_of(region),
+            duration: self.listening.duration(),
         }
     }
 
     /// The pieces that a step on one device needs, borrowed apart.
     fn parts(&mut self, device: usize) -> (Context<'_>, &mut Device, &mut Region) {
+        let stamp = self.stamp_of(self.devices[device].region);
         let cx = Context {
             settings: &self.settings,
             region_aggregates: &self.region_aggregates,
             clock: self.clock.quality,
             created: self.created,
-            stamp: self.listening.stamp(),
+            stamp,
+            duration: self.listening.duration(),
         };
         let device = &mut self.devices[device];
         let region = &mut self.regions[device.region];
@@ -337,7 +363,8 @@ impl Engine {
             return None;
         }
         let region = self.region(region);
-        self.regions[region].keep_final(self.listening.stamp());
+        let stamp = self.stamp_of(region);
+        self.regions[region].keep_final(stamp);
         let index = self.insert_device(source, region, name);
         self.watch(index);
         Some(index)
@@ -384,6 +411,7 @@ impl Engine {
             next: EventTime::MAX,
             final_to: EventTime::MIN,
             armed: None,
+            revises_at: None,
             registered: None,
             raising: None,
             refusals: RateLimit::default(),
@@ -407,7 +435,7 @@ impl Engine {
         let device = &self.devices[index];
         if self.has_clock() && self.in_device_scope() && device.activity == Activity::Active {
             let at = device.heard + device.policy.idle_timeout;
-            self.deadlines.at_duration(at, Silence::Device(index));
+            self.deadlines.at_duration(at, SpanDeadline::Device(index));
         }
     }
 
@@ -421,6 +449,7 @@ impl Engine {
         self.regions.push(Region::new(RegionId::from(name), &policy));
         self.region_by_name.insert(name.into(), index);
         self.partitions.add(Partition::default());
+        self.deadlines.add_region();
         index
     }
 }

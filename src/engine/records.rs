@@ -31,6 +31,9 @@ pub(super) fn region_record(region: &Region, partition: &Partition) -> Vec<u8> {
         | u8::from(partition.behind) << 1
         | u8::from(region.watched) << 2);
     w.signed(region.heard.0).signed(region.final_to().0);
+    if region.stamp != ArrivalTime::MIN {
+        w.signed(region.stamp.0);
+    }
     w.0
 }
 
@@ -42,6 +45,7 @@ pub(super) struct RegionRecord<'a> {
     pub(super) partition: Partition,
     pub(super) watched: bool,
     pub(super) heard: Span,
+    pub(super) stamp: ArrivalTime,
 }
 
 pub(super) fn read_region_record(value: &[u8]) -> Option<RegionRecord<'_>> {
@@ -54,7 +58,8 @@ pub(super) fn read_region_record(value: &[u8]) -> Option<RegionRecord<'_>> {
     let partition = Partition { generator, idle: flags & 1 != 0, behind: flags & 2 != 0 };
     let (heard, final_to) = (Span(r.signed()?), EventTime(r.signed()?));
     let watermarks = [watermark, complete, published, final_to];
-    Some(RegionRecord { name, watermarks, partition, watched: flags & 4 != 0, heard })
+    let stamp = if r.0.is_empty() { ArrivalTime::MIN } else { ArrivalTime(r.signed()?) };
+    Some(RegionRecord { name, watermarks, partition, watched: flags & 4 != 0, heard, stamp })
 }
 
 pub(super) fn identity_record(device: &Device) -> Vec<u8> {
@@ -190,21 +195,22 @@ pub(super) fn read_device_record(device: &mut Device, value: &[u8]) -> Option<()
     Some(())
 }
 
-fn write_emission(w: &mut Writer, emission: &Emission, start: EventTime) {
+fn write_emission(w: &mut Writer, emission: &Emission) {
     w.unsigned(u64::from(emission.told()));
     match emission.due() {
         None => w.u8(0),
-        Some(ArrivalTime::MAX) => w.u8(1),
-        Some(due) => w.u8(2).signed(due.0.wrapping_sub(start.0)),
+        Some(Span::MAX) => w.u8(1),
+        Some(due) => w.u8(3).signed(due.0),
     };
 }
 
-fn read_emission(r: &mut Reader<'_>, start: EventTime) -> Option<Emission> {
+fn read_emission(r: &mut Reader<'_>) -> Option<Emission> {
     let told = r.small()?;
     let due = match r.u8()? {
         0 => None,
-        1 => Some(ArrivalTime::MAX),
-        2 => Some(ArrivalTime(r.signed()?.wrapping_add(start.0))),
+        1 => Some(Span::MAX),
+        2 => r.signed().map(|_| Span::ZERO), // a stamp, as it was once written: due at once
+        3 => Some(Span(r.signed()?)),
         _ => return None,
     };
     Some(Emission::restore(told, due))
@@ -269,7 +275,7 @@ pub(super) fn pane_record(
     if let Some(progress) = progress {
         progress.write(&mut w, pane.start);
     }
-    write_emission(&mut w, &pane.emission, pane.start);
+    write_emission(&mut w, &pane.emission);
     w.u8(u8::from(pane.in_region));
     let samples = &pane.samples;
     w.unsigned(u64::from(samples.count));
@@ -309,7 +315,7 @@ pub(super) fn read_pane_record(
     mut r: Reader<'_>,
     place: impl Fn(usize) -> Option<usize>,
 ) -> Option<()> {
-    pane.emission = read_emission(&mut r, pane.start)?;
+    pane.emission = read_emission(&mut r)?;
     pane.in_region = r.u8()? != 0;
     let (samples, r): (&mut Samples, _) = (&mut pane.samples, &mut r);
     samples.count = r.small()?;
@@ -338,7 +344,7 @@ fn read_last(r: &mut Reader<'_>) -> Option<u32> {
 pub(super) fn rollup_record(pane: &RegionPane, asked: &[Aggregates]) -> Vec<u8> {
     let mut w = Writer::default();
     w.signed(pane.start.0);
-    write_emission(&mut w, &pane.emission, pane.start);
+    write_emission(&mut w, &pane.emission);
     let settled = &pane.settled;
     w.unsigned(u64::from(settled.count)).unsigned(u64::from(settled.stamped));
     w.unsigned(u64::from(settled.reporting)).unsigned(settled.metrics.len() as u64);
@@ -360,7 +366,7 @@ pub(super) fn read_rollup_record(
 ) -> Option<RegionPane> {
     let mut r = Reader(value);
     let start = EventTime(r.signed()?);
-    let emission = read_emission(&mut r, start)?;
+    let emission = read_emission(&mut r)?;
     let mut settled = RegionSamples::none(metrics);
     (settled.count, settled.stamped, settled.reporting) = (r.small()?, r.small()?, r.small()?);
     for metric in 0..r.small::<usize>()? {

@@ -1,5 +1,6 @@
 //! What the engine is told: sources, windows, policies, limits. Types that cannot be wrong; `config` makes them.
 
+use crate::engine::gate::GateSettings;
 use crate::engine::presence::PresencePolicy;
 use crate::ids::{DeviceId, MetricId, RegionId, SourceId, WindowId};
 use crate::time::{DeviceTime, Span};
@@ -34,6 +35,8 @@ pub struct Settings {
     pub watermark_interval: Span,
     /// A gap of the gateway is told when it is at least this long.
     pub gap_after: Span,
+    /// How messages are held until the clock is good.
+    pub gate: GateSettings,
     /// Bounds.
     pub limits: Limits,
 }
@@ -304,6 +307,15 @@ impl Policies {
             .chain(devices.map(|(_, patch)| patch))
             .for_each(|patch| patch.apply(&mut policy));
         policy
+    }
+
+    /// The least lateness of anybody.
+    pub fn least_lateness(&self) -> Span {
+        let regions = self.regions.iter().map(|(_, patch)| patch);
+        let sources = self.sources.iter().map(|(_, patch)| patch);
+        let devices = self.devices.iter().map(|(_, patch)| patch);
+        let patched = regions.chain(sources).chain(devices).filter_map(|patch| patch.lateness);
+        patched.fold(self.default.lateness, Span::min)
     }
 
     /// What holds for a region as such.

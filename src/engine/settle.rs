@@ -7,7 +7,7 @@ use crate::engine::pane::{Pane, Samples};
 use crate::engine::region::Region;
 use crate::engine::window::{final_at, last_inside};
 use crate::event::{Cause, Output};
-use crate::time::EventTime;
+use crate::time::{EventTime, Span};
 
 impl Device {
     /// Everything that watermark `w` completes: windows fire by end, then what is past its lateness becomes final.
@@ -124,13 +124,19 @@ impl Device {
     /// Tells the revisions that are due; says whether there were any.
     pub fn revise(&mut self, cx: &Context<'_>, w: EventTime, out: &mut Effects) -> bool {
         let trigger = Trigger { cause: Cause::Element, watermark: Some(w) };
-        let is_due = |pane: &Pane| pane.emission.due().is_some_and(|due| due <= cx.stamp);
+        let is_due = |pane: &Pane| pane.emission.due().is_some_and(|due| due <= cx.duration);
         let due: Vec<usize> = (0..self.panes.len()).filter(|i| is_due(&self.panes[*i])).collect();
         for index in &due {
             self.fire(cx, *index, trigger, out);
         }
         self.find_next();
         !due.is_empty()
+    }
+
+    /// When its next revision is due.
+    pub fn next_revision(&self) -> Option<Span> {
+        let due = self.panes.iter().filter_map(|pane| pane.emission.due());
+        due.filter(|due| *due != Span::MAX).min()
     }
 }
 

@@ -4,7 +4,7 @@ use sha2::{Digest, Sha256};
 
 use crate::event::{Reason, Refused};
 use crate::ids::{DeviceId, RegionId, SourceId};
-use crate::time::{ArrivalTime, Span};
+use crate::time::{ArrivalTime, ClockQuality, Span};
 
 const HOUR_MS: i64 = 3_600_000;
 
@@ -45,6 +45,8 @@ pub struct Origin<'a> {
     pub topic: &'a str,
     /// When it arrived.
     pub arrival: Option<ArrivalTime>,
+    /// Quality of the gateway's clock.
+    pub clock: ClockQuality,
 }
 
 /// Tells what was refused: all of it, or its beginning with length and digest.
@@ -65,6 +67,7 @@ pub fn refused(
         device_time,
         offset,
         arrival: origin.arrival,
+        clock: origin.clock,
         content: kept.to_vec(),
         length: content.len() as u64,
         digest: (kept.len() < content.len()).then(|| Sha256::digest(content).into()),
@@ -90,7 +93,8 @@ mod tests {
 
     #[test]
     fn a_large_payload_is_told_by_its_beginning_length_and_digest() {
-        let origin = Origin { source: &"meters".into(), topic: "a", arrival: None };
+        let (source, clock) = (&"meters".into(), ClockQuality::Synchronised);
+        let origin = Origin { source, topic: "a", arrival: None, clock };
         let small = refused(Reason::Syntax, origin, None, (None, None), &[7; 4096], 0);
         assert_eq!((small.content.len(), small.digest), (4096, None));
         let large =

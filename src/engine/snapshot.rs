@@ -14,6 +14,7 @@
 //! | 7 | roll-up of a region |
 //! | 8, 9 | segments of the duplicate memory |
 //! | 10 | seed of the duplicate memory |
+//! | 11 | message that is held until the time is known, by its number |
 //! | 16 | presence of a device, without what moves with every message: written when it changes |
 //!
 //! A message changes its device's progress and one pane. To write one record and not two, the progress goes into that
@@ -49,6 +50,7 @@ pub(super) const ROLLUP: u8 = 7;
 pub(super) const SEEN: u8 = 8;
 pub(super) const UNSETTLED: u8 = 9;
 pub(super) const SEED: u8 = 10;
+pub(super) const HELD: u8 = 11;
 pub(super) const PRESENCE: u8 = 16;
 
 impl Engine {
@@ -60,6 +62,7 @@ impl Engine {
             let seed = self.recogniser.seed().to_be_bytes();
             changes.push((key(SEED, &[]), Some(seed.to_vec())));
         }
+        self.keep_stamps();
         self.checkpoint_regions(&mut changes);
         self.checkpoint_devices(&mut changes);
         for (memory, tag) in [(Memory::Seen, SEEN), (Memory::Unsettled, UNSETTLED)] {
@@ -68,6 +71,10 @@ impl Engine {
             changes.extend(cut.into_iter().map(|start| (at(start), None)));
             changes.extend(write.into_iter().map(|(start, n)| (at(start), Some(segment(&n)))));
         }
+        let (held, gone) = self.gate.changes();
+        let at = |number: u64| key(HELD, &number.to_be_bytes());
+        changes.extend(held.into_iter().map(|(number, record)| (at(number), Some(record))));
+        changes.extend(gone.into_iter().map(|number| (at(number), None)));
         if !self.obsolete.is_empty() {
             let kept: BTreeSet<&Vec<u8>> = changes.iter().map(|(key, _)| key).collect();
             self.obsolete.retain(|key| !kept.contains(key) && *key != [GATEWAY]);
@@ -179,7 +186,7 @@ impl Engine {
         let mut r = Reader(value);
         let (stamp, duration) = (ArrivalTime(r.signed()?), Span(r.signed()?));
         let [published, combined] = [EventTime(r.signed()?), EventTime(r.signed()?)];
-        let publish_at = ArrivalTime(r.signed()?);
+        let publish_at = Span(r.signed()?);
         let flags = r.u8()?;
         let quality = clock_quality(flags & 0xf)?;
         let mut listening = Listening::restore(duration, stamp);
@@ -192,7 +199,10 @@ impl Engine {
         self.listening = listening;
         self.gateway_published = published;
         self.partitions.restore_combined(combined);
-        self.publish_at = Some(publish_at).filter(|at| *at != ArrivalTime::MIN);
+        // A stamp, as it was once written, is far ahead.
+        let latest = duration + self.settings.watermark_interval;
+        let publish_at = Some(publish_at.min(latest)).filter(|at| *at != Span(i64::MIN));
+        self.publish_at = publish_at.filter(|_| self.settings.watermark_interval > Span::ZERO);
         self.clock = ClockStatus { quality, bound: Span::MAX };
         self.malformed.iter_mut().zip(limits).for_each(|(mine, limit)| *mine = limit);
         self.books = books;

@@ -66,6 +66,7 @@ pub(super) fn settings() -> Settings {
         region_rollups: true,
         watermark_interval: Span::from_mins(1),
         gap_after: Span::from_mins(1),
+        gate: crate::engine::gate::GateSettings::default(),
         limits: Limits::default(),
     }
 }

@@ -6,7 +6,7 @@
 use crate::engine::correction::{Corrected, DeviceClock};
 use crate::engine::settings::Policy;
 use crate::event::Reason;
-use crate::time::{ArrivalTime, EventTime, Span};
+use crate::time::{ArrivalTime, DeviceTime, EventTime, Span};
 use crate::wire::decode::Stamp;
 
 /// What a device time ends as.
@@ -24,25 +24,46 @@ pub enum Verdict {
     Quarantined(Reason, Option<Span>),
 }
 
-/// Judges a device time. `arrival` is `None` where there is no clock: then nothing is held against one. Neither is it
-/// where the clock is not good: `reference` is the arrival time by a clock that is, or by what stands in for it.
-pub fn judge(
-    stamp: Stamp,
-    (arrival, reference): (Option<ArrivalTime>, Option<ArrivalTime>),
-    policy: &Policy,
-    clock: &DeviceClock,
-) -> Verdict {
-    let Some(arrival) = arrival else {
-        let time = stamp.time().map(|time| Verdict::Accepted(time.accepted()));
-        return time.unwrap_or(Verdict::Quarantined(Reason::NoTime, None));
-    };
-    if stamp == Stamp::Undeclared {
-        return Verdict::Arrival(arrival.stamped());
+/// What a device time is held against (SPEC 2.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Basis {
+    /// There is no clock, and nothing to take the place of a time.
+    NoClock,
+    /// This is the time now: the gateway's clock is good, or something stands in for it.
+    Clock(ArrivalTime),
+    /// This is what the gateway's clock says, which is not good: nothing is refused or corrected by it.
+    Unsure(ArrivalTime),
+    /// It was some time between these two.
+    Between(ArrivalTime, ArrivalTime),
+    /// Only a time of its own saves a record.
+    OwnTime,
+}
+
+impl Basis {
+    /// Judges a device time, of a device whose clock is known so far.
+    pub fn judge(self, stamp: Stamp, policy: &Policy, clock: &DeviceClock) -> Verdict {
+        let own = stamp.time().filter(|time| *time >= policy.not_before);
+        match (self, own) {
+            (Self::NoClock, _) => {
+                let accepted = stamp.time().map(|time| Verdict::Accepted(time.accepted()));
+                accepted.unwrap_or(Verdict::Quarantined(Reason::NoTime, None))
+            }
+            (Self::Clock(now) | Self::Unsure(now), _) if stamp == Stamp::Undeclared => {
+                Verdict::Arrival(now.stamped())
+            }
+            (Self::Clock(now) | Self::Unsure(now), None) => Verdict::Stamped(now.stamped()),
+            (Self::Clock(now), Some(time)) => guard(time, now, policy, clock),
+            (Self::Unsure(_) | Self::OwnTime, Some(time)) => Verdict::Accepted(time.accepted()),
+            (Self::Between(from, to), Some(time)) if (from.0..=to.0).contains(&time.0) => {
+                Verdict::Accepted(time.accepted())
+            }
+            (Self::Between(..) | Self::OwnTime, _) => Verdict::Quarantined(Reason::NoTime, None),
+        }
     }
-    let Some(time) = stamp.time().filter(|time| *time >= policy.not_before) else {
-        return Verdict::Stamped(arrival.stamped());
-    };
-    let Some(now) = reference else { return Verdict::Accepted(time.accepted()) };
+}
+
+/// Corrects a usable device time, and refuses one that is too far from now.
+fn guard(time: DeviceTime, now: ArrivalTime, policy: &Policy, clock: &DeviceClock) -> Verdict {
     let corrected = clock.correct(time, now, policy);
     let at = corrected.map_or(time.accepted(), |corrected| corrected.at);
     let refuse = |reason| Verdict::Quarantined(reason, corrected.map(|corrected| corrected.offset));
@@ -58,13 +79,15 @@ pub fn judge(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::time::DeviceTime;
-    use crate::time::Span;
 
     const NOON: i64 = 1_795_953_600_000;
 
     fn judged(stamp: Stamp, arrival: Option<ArrivalTime>) -> Verdict {
-        judge(stamp, (arrival, arrival), &Policy::default(), &DeviceClock::default())
+        by(arrival.map_or(Basis::NoClock, Basis::Clock), stamp)
+    }
+
+    fn by(basis: Basis, stamp: Stamp) -> Verdict {
+        basis.judge(stamp, &Policy::default(), &DeviceClock::default())
     }
 
     fn at(time: i64) -> Verdict {
@@ -92,6 +115,39 @@ mod tests {
         for stamp in [Stamp::Unusable, Stamp::Uptime(Span(5))] {
             assert_eq!(judged(stamp, Some(ArrivalTime(NOON))), Verdict::Stamped(EventTime(NOON)));
         }
+    }
+
+    #[test]
+    fn a_clock_that_is_not_good_refuses_nothing_and_stamps_what_has_no_time() {
+        let unsure = |stamp| by(Basis::Unsure(ArrivalTime(NOON)), stamp);
+        let far = NOON + Span::from_hours(24 * 365).0;
+        assert_eq!(unsure(Stamp::At(DeviceTime(far))), Verdict::Accepted(EventTime(far)));
+        let early = Policy::default().not_before.0;
+        assert_eq!(unsure(Stamp::At(DeviceTime(early))), Verdict::Accepted(EventTime(early)));
+        for stamp in [Stamp::At(DeviceTime(early - 1)), Stamp::Unusable] {
+            assert_eq!(unsure(stamp), Verdict::Stamped(EventTime(NOON)));
+        }
+        assert_eq!(unsure(Stamp::Undeclared), Verdict::Arrival(EventTime(NOON)));
+    }
+
+    #[test]
+    fn a_time_of_another_boot_is_kept_between_the_last_good_time_and_the_first_one_after() {
+        let between = |stamp| by(Basis::Between(ArrivalTime(NOON - 50), ArrivalTime(NOON)), stamp);
+        for time in [NOON - 50, NOON] {
+            let kept = Verdict::Accepted(EventTime(time));
+            assert_eq!(between(Stamp::At(DeviceTime(time))), kept);
+        }
+        let refused = Verdict::Quarantined(Reason::NoTime, None);
+        for time in [NOON - 51, NOON + 1] {
+            assert_eq!(between(Stamp::At(DeviceTime(time))), refused);
+        }
+        for stamp in [Stamp::Undeclared, Stamp::Unusable] {
+            assert_eq!(between(stamp), refused);
+            assert_eq!(by(Basis::OwnTime, stamp), refused);
+        }
+        let never = Basis::Between(ArrivalTime::MIN, ArrivalTime(NOON));
+        let unset = Stamp::At(DeviceTime(5_000));
+        assert_eq!(by(never, unset), refused);
     }
 
     #[test]

@@ -19,6 +19,7 @@ pub fn table(status: &Status, colour: bool) -> String {
     table.store_and_outbox(status);
     table.regions(status);
     table.devices(status);
+    table.held(status);
     table.refusals(status);
     table.examples("unmatched", &status.unmatched);
     table.examples("refused", &status.refused);
@@ -187,6 +188,22 @@ impl Table {
         }
     }
 
+    fn held(&mut self, status: &Status) {
+        let held = &status.held;
+        if held.since.is_none() && held.messages == 0 {
+            return;
+        }
+        let oldest = held
+            .oldest
+            .map_or_else(String::new, |at| format!(", the oldest {}", self.ago(Some(at))));
+        let why = match held.since {
+            Some(_) => "until the clock is good",
+            None => "being processed",
+        };
+        let messages = counted(held.messages, "message");
+        self.row("held", &format!("{messages}, {}{oldest}: {why}", size(held.bytes)));
+    }
+
     fn refusals(&mut self, status: &Status) {
         let books = &status.books;
         self.row("late", &books.late.to_string());
@@ -250,7 +267,7 @@ fn moment(ms: i64) -> String {
         .map_or_else(|| format!("{ms} ms"), |time| time.format("%Y-%m-%d %H:%M:%S UTC").to_string())
 }
 
-fn size(bytes: u64) -> String {
+pub(super) fn size(bytes: u64) -> String {
     bytesize::ByteSize::b(bytes).display().iec().to_string()
 }
 

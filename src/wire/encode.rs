@@ -251,6 +251,7 @@ pub(super) fn is_zero<N: PartialEq + Default>(count: &N) -> bool {
 struct AlertView {
     kind: &'static str,
     watermark: Option<i64>,
+    clock: ClockQuality,
     #[serde(skip_serializing_if = "Option::is_none")]
     unit_before: Option<TimeUnit>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -266,6 +267,7 @@ impl AlertView {
         let mut view = Self {
             kind: alert.kind.as_str(),
             watermark: finite_time(alert.watermark).filter(|_| alert.watermark != EventTime::MIN),
+            clock: alert.clock,
             unit_before: None,
             unit: None,
             time: None,
@@ -298,6 +300,7 @@ struct LateView<'a> {
     end: i64,
     watermark: Option<i64>,
     arrival: Option<i64>,
+    clock: ClockQuality,
     #[serde(flatten)]
     record: Record<'a>,
 }
@@ -315,6 +318,7 @@ impl<'a> LateView<'a> {
             end: late.end.0,
             watermark: finite_time(late.watermark),
             arrival: late.arrival.map(|arrival| arrival.0),
+            clock: late.clock,
             record: Record::of(&late.content),
         }
     }
@@ -334,6 +338,7 @@ struct RefusedView<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     method: Option<Method>,
     arrival: Option<i64>,
+    clock: ClockQuality,
     length: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     sha256: Option<String>,
@@ -354,6 +359,7 @@ impl<'a> RefusedView<'a> {
             offset: refused.offset.map(|offset| offset.0),
             method: refused.offset.map(|_| Method::Offset),
             arrival: refused.arrival.map(|arrival| arrival.0),
+            clock: refused.clock,
             length: refused.length,
             sha256: refused.digest.as_ref().map(|digest| hex(digest)),
             withheld: refused.withheld,
@@ -472,6 +478,7 @@ mod tests {
             end: EventTime(1_749_949_200_000),
             watermark: EventTime(1_749_956_400_000),
             arrival: Some(ArrivalTime(1_749_956_401_000)),
+            clock: ClockQuality::Synchronised,
             content: br#"{"device":"m-0003","power":2025.750}"#.to_vec(),
         }
     }
@@ -485,6 +492,7 @@ mod tests {
             device_time: None,
             offset: None,
             arrival: None,
+            clock: ClockQuality::Synchronised,
             content: b"{\"a\":".to_vec(),
             length: 5,
             digest: None,
@@ -504,6 +512,7 @@ mod tests {
             region: "north".into(),
             device: "m-0003".into(),
             watermark: EventTime(5),
+            clock: ClockQuality::Synchronised,
         })
     }
 
@@ -619,7 +628,7 @@ mod tests {
             "{\"schema\":1,\"generation\":\"9f3c0a1b2c3d4e5f\",\"source\":\"meters\",\
              \"time\":1749946087916,\"window\":\"hour\",\"start\":1749945600000,\
              \"end\":1749949200000,\"watermark\":1749956400000,\"arrival\":1749956401000,\
-             \"record\":{\"device\":\"m-0003\",\"power\":2025.750}}"
+             \"clock\":\"synchronised\",\"record\":{\"device\":\"m-0003\",\"power\":2025.750}}"
         );
         let bytes = LateRecord { content: vec![0xff], arrival: None, ..late() };
         let body = body(&Output::Late(bytes));
@@ -658,8 +667,8 @@ mod tests {
         let expected = "{\"schema\":1,\"generation\":\"9f3c0a1b2c3d4e5f\",\
                         \"watermark\":1749949205916,\"clock\":\"holdover\"}";
         assert_eq!(String::from_utf8(watermark).unwrap(), expected);
-        let expected =
-            r#"{"schema":1,"generation":"9f3c0a1b2c3d4e5f","kind":"held-out","watermark":5}"#;
+        let expected = "{\"schema\":1,\"generation\":\"9f3c0a1b2c3d4e5f\",\
+                        \"kind\":\"held-out\",\"watermark\":5,\"clock\":\"synchronised\"}";
         assert_eq!(
             String::from_utf8(encode(&alert(), &identity(), Fields::ALL).payload).unwrap(),
             expected
@@ -737,9 +746,10 @@ mod tests {
     fn an_alert_says_what_its_kind_is_about() {
         let told = |kind, watermark| {
             let (region, device) = ("north".into(), "m".into());
-            let mut body = body(&Output::Alert(Alert { kind, region, device, watermark }));
+            let clock = ClockQuality::Suspect;
+            let mut body = body(&Output::Alert(Alert { kind, region, device, watermark, clock }));
             let body = body.as_object_mut().unwrap();
-            body.retain(|key, _| key != "schema" && key != "generation");
+            body.retain(|key, _| !["schema", "generation", "clock"].contains(&key.as_str()));
             json!(body)
         };
         let (before, unit) = (TimeUnit::Seconds, TimeUnit::Microseconds);

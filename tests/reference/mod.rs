@@ -1,6 +1,6 @@
 //! What the specification says, worked out the slow way.
 //!
-//! Device scope, gauges, a good clock. Nothing here comes from `tidegate`. There is a ledger of what arrived, and every
+//! Device scope, gauges, a clock that is good most of the time; no region where three devices write the time is without. Nothing here comes from `tidegate`. There is a ledger of what arrived, and every
 //! question (the watermark of a device, the content of a window, whether a record was seen before) is answered by
 //! reading all of the ledger again. The only thing that is remembered besides is what has been told.
 //!
@@ -79,6 +79,12 @@ pub(crate) enum What {
     Down,
     Up,
     CaughtUp,
+    /// The gateway's clock is not good from now on, and so far from the true time, which is that of the steps.
+    Lost(i64),
+    /// It is the true time again.
+    Good,
+    /// A message of a time when the gateway was on and never had the time, which was between these two.
+    Left(Message, (i64, i64)),
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -183,6 +189,7 @@ pub(crate) struct After {
     pub(crate) entries: usize,
     pub(crate) malformed: u64,
     pub(crate) stamp: i64,
+    pub(crate) duration: i64,
     pub(crate) watermarks: BTreeMap<Key, i64>,
     pub(crate) regions: BTreeMap<String, Bounds>,
 }
@@ -194,7 +201,7 @@ pub(crate) struct Rollup {
     pub(crate) content: RegionContent,
     /// Some device opened its window when all others were past its lateness: the region may have been final.
     pub(crate) disputed: bool,
-    /// The step in which the first record of it arrived, and the listened stamp then.
+    /// The step in which the first record of it arrived, and the listened duration then.
     pub(crate) step: usize,
     pub(crate) opened: i64,
 }
@@ -229,17 +236,20 @@ pub(crate) fn answer(rules: &Rules, steps: &[Step]) -> Answer {
     for (index, step) in steps.iter().enumerate() {
         let before = index.checked_sub(1).map_or(i64::MIN, |last| run.answer.after[last].stamp);
         let (stamp, duration) = run.listened(index, false);
-        run.apply_clock((before, stamp), false, duration, &mut ever);
+        // While the clock is not good, the stamp stands still as in an outage.
+        let stands = index > 0 && run.error(index - 1).is_some();
+        run.apply_clock((before, stamp), stands, duration, &mut ever);
         match &step.what {
-            What::Message(message) => {
+            What::Message(message) | What::Left(message, _) => {
                 malformed += u64::from(!run.message(index, message, &ever));
                 // Something retained may have given a silent device its first watermark.
                 run.apply_clock((stamp, stamp), true, duration, &mut ever);
             }
-            What::CaughtUp => {
-                run.apply_clock((stamp, step.at.max(stamp)), true, duration, &mut ever);
+            What::CaughtUp | What::Good => {
+                let after = run.listened(index, true).0;
+                run.apply_clock((stamp, after), true, duration, &mut ever);
             }
-            What::Tick | What::Up | What::Down => {}
+            What::Tick | What::Up | What::Down | What::Lost(_) => {}
         }
         let (stamp, duration) = run.listened(index, true);
         run.note_regions(stamp, duration, &mut ever);
@@ -280,23 +290,25 @@ struct Item {
 
 /// Listened stamp and duration with the clock applied up to a step, before or after what happens in it.
 fn listened(steps: &[Step], index: usize, after: bool) -> (i64, i64) {
-    let (mut stamp, mut duration, mut since) = (i64::MIN, 0, None);
+    let (mut stamp, mut duration, mut since, mut good) = (i64::MIN, 0, None, true);
     for (number, step) in steps[..=index].iter().enumerate() {
         if let Some(from) = since {
             duration += step.at - from;
-            stamp = stamp.max(step.at);
+            stamp = if good { stamp.max(step.at) } else { stamp };
             since = Some(step.at);
         }
         if number == index && !after {
             break;
         }
-        match step.what {
-            What::CaughtUp => {
-                since = Some(step.at);
-                stamp = stamp.max(step.at);
-            }
+        match &step.what {
+            What::CaughtUp => since = Some(step.at),
             What::Up | What::Down => since = None,
-            What::Message(_) | What::Tick => {}
+            What::Lost(_) => good = false,
+            What::Good => good = true,
+            What::Message(_) | What::Left(..) | What::Tick => {}
+        }
+        if good && since.is_some() {
+            stamp = stamp.max(step.at);
         }
     }
     (stamp, duration)
@@ -391,13 +403,13 @@ impl Run<'_> {
                 continue;
             }
             // The stamp leaps after an outage, to which no duration belongs.
-            let idle_at = if leaps { from } else { to - (duration - idle_from) };
+            let idle_at = if leaps { from } else { to.saturating_sub(duration - idle_from) };
             // What a region waits for may change when the device goes idle, and when it no longer lags.
             let own = |key: &Key| self.watermark(key, i64::MIN, i64::MIN);
             let highest = self.keys().iter().filter(|other| other.0 == key.0).filter_map(own).max();
             let back =
                 highest.map_or(idle_at, |w| (w - self.rules.max_hold + lateness + 1).max(idle_at));
-            for stamp in [idle_at - 1, idle_at, back - 1, back] {
+            for stamp in [idle_at.saturating_sub(1), idle_at, back.saturating_sub(1), back] {
                 if stamp > from && stamp <= to {
                     let since = if leaps { 0 } else { to - stamp };
                     self.note_regions(stamp, duration - since, ever);
@@ -442,6 +454,7 @@ impl Run<'_> {
             entries: self.answer.ledger.len(),
             malformed,
             stamp,
+            duration,
             watermarks: keys.iter().filter_map(watermark).collect(),
             regions: ever.iter().map(bounds).collect(),
         }
@@ -528,13 +541,14 @@ impl Run<'_> {
             let key = (region.clone(), item.device.clone());
             let mine = self.is_timed(&key).unwrap_or(timed) == timed;
             let (heartbeat, raw) = (item.heartbeat, item.raw.filter(|_| timed));
-            let entry = self.admit(index, message, item, (key, timed), known);
+            let entry = self.admit(index, message, &item, (key, timed), known);
             match entry.place {
                 Place::Valueless => admitted.push((entry, mine, heartbeat, raw)),
                 _ => self.answer.ledger.push(entry),
             }
         }
-        if !message.retain && !message.dup && self.is_caught_up(index) {
+        let is_good = self.error(index).is_none();
+        if !message.retain && !message.dup && is_good && self.is_caught_up(index) {
             let mut newest: BTreeMap<Key, i64> = BTreeMap::new();
             for (entry, mine, heartbeat, raw) in &admitted {
                 if let Some(raw) = raw.filter(|_| *mine && *heartbeat) {
@@ -586,7 +600,7 @@ impl Run<'_> {
         &mut self,
         index: usize,
         message: &Message,
-        item: Item,
+        item: &Item,
         (key, timed): (Key, bool),
         known: usize,
     ) -> Entry {
@@ -611,12 +625,14 @@ impl Run<'_> {
             .filter(|e| e.key == entry.key && e.seen && e.wakes_or_used());
         let newest = seen.filter_map(|e| e.at).max();
         let has_value = item.values.iter().any(Option::is_some);
-        let time = usable.map(|raw| self.corrected(&entry.key, raw, self.steps[index].at).0);
+        let corrects = self.error(index).is_none();
+        let corrected = |raw| self.corrected(&entry.key, raw, self.steps[index].at).0;
+        let time = usable.map(|raw| if corrects { corrected(raw) } else { raw });
         if message.retain && !(time.is_some() && time > newest && has_value) {
             return entry;
         }
         entry.place = Place::Duplicate;
-        let identity = (message.topic.clone(), item.device, item.content, raw);
+        let identity = (message.topic.clone(), item.device.clone(), item.content.clone(), raw);
         if self.is_duplicate(index, message.dup, &identity) {
             return entry;
         }
@@ -633,24 +649,34 @@ impl Run<'_> {
         mine: bool,
         raw: Option<i64>,
     ) {
-        let arrival = self.steps[entry.step].at;
+        let error = self.error(entry.step);
+        let arrival = self.steps[entry.step].at + error.unwrap_or(0);
+        let between = match &self.steps[entry.step].what {
+            What::Left(_, between) => Some(*between),
+            _ => None,
+        };
         let usable = raw.filter(|raw| *raw >= self.rules.not_before);
+        let held_against = usable.is_some() && error.is_none(); // what is not good refuses nothing
         let (time, corrected) = match usable {
-            Some(raw) => self.corrected(&entry.key, raw, arrival),
+            Some(raw) if held_against => self.corrected(&entry.key, raw, arrival),
+            Some(raw) => (raw, None),
             None => (arrival, None),
         };
         let refuse = |reason| Place::Quarantined(reason);
         if !mine {
             entry.place = refuse("other-source");
-        } else if usable.is_some() && time > arrival + self.rules.future_tolerance {
+        } else if let Some((from, to)) = between {
+            match usable.filter(|time| (from..=to).contains(time)) {
+                Some(time) => pass(entry, time, retain, heartbeat),
+                None => entry.place = refuse("no-time"),
+            }
+        } else if held_against && time > arrival + self.rules.future_tolerance {
             entry.place = refuse("future");
-        } else if usable.is_some() && time < arrival - self.rules.past_limit {
+        } else if held_against && time < arrival - self.rules.past_limit {
             entry.place = refuse("past");
         } else {
-            (entry.at, entry.corrected) = (Some(time), corrected);
-            entry.wakes = !retain;
-            let heartbeat = heartbeat && !retain && entry.seen;
-            entry.raises = Some((0, if heartbeat { "heartbeat" } else { "bounded" }));
+            entry.corrected = corrected;
+            pass(entry, time, retain, heartbeat);
         }
     }
 
@@ -680,6 +706,16 @@ impl Run<'_> {
         )
     }
 
+    /// How far the clock is from the true time at a step, while it is not good.
+    fn error(&self, index: usize) -> Option<i64> {
+        let last = self.steps[..=index].iter().rev().find_map(|step| match step.what {
+            What::Lost(error) => Some(Some(error)),
+            What::Good => Some(None),
+            _ => None,
+        });
+        last.flatten()
+    }
+
     /// With a device time: whatever was used before. Without: one redelivery on this connection for each delivery on
     /// those before.
     fn is_duplicate(&self, index: usize, dup: bool, identity: &Identity) -> bool {
@@ -705,7 +741,7 @@ impl Run<'_> {
 
     fn topic(&self, step: usize) -> &str {
         match &self.steps[step].what {
-            What::Message(message) => &message.topic,
+            What::Message(message) | What::Left(message, _) => &message.topic,
             _ => "",
         }
     }
@@ -783,7 +819,7 @@ impl Run<'_> {
                     content: self.rollup(&entry.key.0, window, start),
                     disputed: self.disputed.contains(&key),
                     step: entry.step,
-                    opened: self.listened(entry.step, true).0,
+                    opened: self.listened(entry.step, true).1,
                 };
                 self.answer.rollups.entry(key).or_insert(rollup);
             }
@@ -863,4 +899,13 @@ fn item(content: String) -> Option<Item> {
         values: [number("v"), number("w")].map(|value| value.filter(|v| v.is_finite())),
         content,
     })
+}
+
+/// An entry passes the guards at `at`.
+fn pass(entry: &mut Entry, at: i64, retain: bool, heartbeat: bool) {
+    entry.at = Some(at);
+    entry.wakes = !retain;
+    entry.place = Place::Valueless;
+    let heartbeat = heartbeat && !retain && entry.seen;
+    entry.raises = Some((0, if heartbeat { "heartbeat" } else { "bounded" }));
 }

@@ -47,16 +47,14 @@ fn whole() -> BTreeMap<&'static str, Value> {
         "partial": true, "clock": "holdover",
     });
     let with = |more: Value| {
-        let mut all = result.clone();
-        all.as_object_mut()
-            .expect("an object")
-            .extend(more.as_object().expect("an object").clone());
-        all
+        let mut all = result.as_object().expect("an object").clone();
+        all.extend(more.as_object().expect("an object").clone());
+        Value::Object(all)
     };
     let refused = json!({
         "schema": 1, "generation": GENERATION, "region": "north", "device": "m", "topic": "a/b",
-        "device_time": 5, "offset": -7, "method": "offset", "arrival": null, "length": 5000, "sha256": "0".repeat(64), "withheld": 2,
-        "record_base64": "eyJhIjo=",
+        "device_time": 5, "offset": -7, "method": "offset", "arrival": null, "clock": "suspect", "length": 5000,
+        "sha256": "0".repeat(64), "withheld": 2, "record_base64": "eyJhIjo=",
     });
     let others = [
         (
@@ -84,8 +82,8 @@ fn whole() -> BTreeMap<&'static str, Value> {
             "late",
             json!({
                 "schema": 1, "generation": GENERATION, "source": "meters", "time": 5, "device_time": 12,
-                "offset": -7, "method": "offset", "window": "hour",
-                "start": 0, "end": 3_600_000, "watermark": 7, "arrival": 9, "record": { "power": 1 },
+                "offset": -7, "method": "offset", "window": "hour", "start": 0, "end": 3_600_000, "watermark": 7,
+                "arrival": 9, "clock": "holdover", "record": { "power": 1 },
             }),
         ),
         ("quarantine", refused),
@@ -98,7 +96,8 @@ fn whole() -> BTreeMap<&'static str, Value> {
         (
             "alert",
             json!({
-                "schema": 1, "generation": GENERATION, "kind": "clock-right", "watermark": 7, "offset": 80,
+                "schema": 1, "generation": GENERATION, "kind": "clock-right", "watermark": 7,
+                "clock": "holdover", "offset": 80,
             }),
         ),
         (

@@ -59,6 +59,13 @@ struct Gateway {
 }
 
 impl Gateway {
+    /// Whose clock is good.
+    fn new(engine: Engine) -> Self {
+        let mut gateway = Self { engine, outputs: Vec::new() };
+        gateway.handle(0, Input::Clock(ClockStatus::EXACT));
+        gateway
+    }
+
     fn handle(&mut self, minute: i64, input: Input<'_>) {
         let at = NOON + minute * MINUTE;
         let now = Now { wall: ArrivalTime(at), mono: MonoTime(at - NOON) };
@@ -131,7 +138,7 @@ const NEXT_HOUR: i64 = 300;
 
 fn morning(settings: Settings) -> (Store, Vec<Output>) {
     let engine = Engine::new(settings, Generation(7), ArrivalTime(0));
-    let mut gateway = Gateway { engine, outputs: Vec::new() };
+    let mut gateway = Gateway::new(engine);
     let mut store = Store::new();
     gateway.caught_up(0);
     for minute in (0..RESTART).step_by(5) {
@@ -156,7 +163,7 @@ fn restore(store: &Store, settings: Settings) -> Result<(Engine, Vec<Loss>), Res
 }
 
 fn afternoon(engine: Engine) -> Vec<Output> {
-    let mut gateway = Gateway { engine, outputs: Vec::new() };
+    let mut gateway = Gateway::new(engine);
     gateway.caught_up(RESTART);
     gateway.send(RESTART, &reading("slow", "s", RESTART - 100), false);
     for minute in (RESTART..450).step_by(10) {
@@ -384,7 +391,7 @@ fn recognises_what_it_had(store: &Store, key: &[u8], settings: impl Fn() -> Sett
         return;
     }
     let (engine, _) = restore(store, settings()).expect(what);
-    let mut gateway = Gateway { engine, outputs: Vec::new() };
+    let mut gateway = Gateway::new(engine);
     gateway.handle(RESTART, Input::Ingress(Ingress::Up));
     let before = gateway.engine.books().duplicate;
     let mut sent = 0;
@@ -410,7 +417,7 @@ fn the_same_with_revisions_held_back() {
 fn the_open_window_of_a_silent_device_whose_progress_is_lost_is_told() {
     let settings = || two_sources(Revisions::Immediate);
     let engine = Engine::new(settings(), Generation(7), ArrivalTime(0));
-    let mut gateway = Gateway { engine, outputs: Vec::new() };
+    let mut gateway = Gateway::new(engine);
     let mut store = Store::new();
     gateway.caught_up(0);
     for minute in [0, 65] {
@@ -423,7 +430,7 @@ fn the_open_window_of_a_silent_device_whose_progress_is_lost_is_told() {
     store.remove(&hours[0]); // told at the second reading: it had the progress with it
     let (engine, losses) = restore(&store, settings()).expect("it is carried on");
     assert_eq!(losses, [Loss::Progress("north/a".into())]);
-    let mut gateway = Gateway { engine, outputs: Vec::new() };
+    let mut gateway = Gateway::new(engine);
     gateway.caught_up(65);
     gateway.handle(600, Input::Tick);
     let starts: Vec<_> = told(&gateway.outputs).iter().map(|told| told.start).collect();
@@ -433,7 +440,7 @@ fn the_open_window_of_a_silent_device_whose_progress_is_lost_is_told() {
 /// The store of a gateway that heard these messages, with a commit after each.
 fn hearing(messages: &[(i64, Message)], settings: Settings) -> Store {
     let engine = Engine::new(settings, Generation(7), ArrivalTime(0));
-    let mut gateway = Gateway { engine, outputs: Vec::new() };
+    let mut gateway = Gateway::new(engine);
     let mut store = Store::new();
     gateway.caught_up(0);
     for (minute, message) in messages {
@@ -491,7 +498,7 @@ fn told_after(
     settings: Settings,
 ) -> Vec<(Option<String>, i64, u32)> {
     let (engine, _) = restore(store, settings).expect("it is carried on");
-    let mut gateway = Gateway { engine, outputs: Vec::new() };
+    let mut gateway = Gateway::new(engine);
     for (index, (minute, message)) in messages.iter().enumerate() {
         gateway.send(*minute, message, false);
         if index == 0 {
