@@ -16,7 +16,12 @@ pub(super) fn log(output: &Output) {
             %region, %device,
             "a device wrote a local time that its zone leaves out: it does not change its clock, or `zone` is another"
         ),
-        AlertKind::HeldOut | AlertKind::BackIn => {}
+        // Seen upstream, and nothing has to be done at the device.
+        AlertKind::HeldOut
+        | AlertKind::BackIn
+        | AlertKind::ClockCorrected(_)
+        | AlertKind::ClockWrong(_)
+        | AlertKind::ClockRight(_) => {}
     }
 }
 

@@ -1,8 +1,10 @@
 //! From the configuration to the two connections.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use super::observed::VERSION;
+use crate::clock::Clock;
 use crate::config::{Config, Link};
 use crate::egress::EgressConfig;
 use crate::engine::settings::Settings;
@@ -10,15 +12,24 @@ use crate::ingress::IngressConfig;
 use crate::mqtt;
 use crate::status::message;
 use crate::status::socket::usual_places;
+use crate::time::Span;
 
 /// How to listen to the devices' broker, for all sources of `settings`.
 pub fn ingress_config(config: &Config, settings: &Settings) -> IngressConfig {
     let broker = &config.broker;
     let sources = &settings.sources;
-    let filters = sources.iter().flat_map(|source| source.profile.filters().iter().cloned());
+    let mut filters: Vec<String> =
+        sources.iter().flat_map(|source| source.profile.filters().iter().cloned()).collect();
+    for status in sources.iter().flat_map(|source| &source.statuses) {
+        let filter = status.filter();
+        // A broker may deliver once for each filter.
+        if !filters.iter().any(|wide| covers(wide, &filter)) {
+            filters.push(filter);
+        }
+    }
     IngressConfig {
         broker: connection(&broker.link, &config.gateway),
-        filters: filters.collect(),
+        filters,
         dropped_filters: Vec::new(),
         in_flight: broker.link.in_flight,
         max_payload: broker.max_payload,
@@ -26,12 +37,27 @@ pub fn ingress_config(config: &Config, settings: &Settings) -> IngressConfig {
     }
 }
 
+/// Whether a filter delivers all that another does.
+fn covers(wide: &str, narrow: &str) -> bool {
+    let (mut wide, mut narrow) = (wide.split('/'), narrow.split('/'));
+    loop {
+        match (wide.next(), narrow.next()) {
+            (Some("#"), _) | (None, None) => return true,
+            (Some("+"), Some(level)) if level != "#" => {}
+            (Some(level), Some(other)) if level == other => {}
+            _ => return false,
+        }
+    }
+}
+
 /// How to publish to the central broker, in this generation.
-pub(super) fn egress_config(config: &Config, generation: &str) -> EgressConfig {
+pub(super) fn egress_config(config: &Config, clock: &Clock, generation: &str) -> EgressConfig {
     let upstream = &config.upstream;
+    let mut broker = connection(&upstream.link, &config.gateway);
+    date(&mut broker, clock);
     EgressConfig {
         will: Some((message::TOPIC.to_owned(), message::lost(generation, VERSION))),
-        broker: connection(&upstream.link, &config.gateway),
+        broker,
         in_flight: upstream.link.in_flight,
         prefix: upstream.prefix.clone(),
     }
@@ -55,6 +81,13 @@ pub fn status_places(config: &Config) -> Vec<PathBuf> {
     }
 }
 
+/// Certificates are judged by the gateway's clock.
+pub(super) fn date(broker: &mut mqtt::Broker, clock: &Clock) {
+    let clock = clock.clone();
+    broker.time =
+        Some(mqtt::Dated::by(move || (clock.now().wall, clock.status().is_good(Span::MAX))));
+}
+
 fn connection(link: &Link, gateway: &str) -> mqtt::Broker {
     mqtt::Broker {
         host: link.host.clone(),
@@ -65,5 +98,26 @@ fn connection(link: &Link, gateway: &str) -> mqtt::Broker {
         gateway: gateway.to_owned(),
         credentials: link.credentials.clone(),
         keep_alive: link.keep_alive,
+        time: None,
+        hurry: Arc::default(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::covers;
+
+    #[test]
+    fn a_filter_covers_what_it_delivers_all_of() {
+        for (wide, narrow) in
+            [("m/+/+/+", "m/+/+/status"), ("m/#", "m/a/b"), ("m/#", "m"), ("a", "a")]
+        {
+            assert!(covers(wide, narrow), "{wide} {narrow}");
+        }
+        for (wide, narrow) in
+            [("m/+/+", "m/+/+/status"), ("m/+", "m/#"), ("m/a", "m/+"), ("a/b", "a")]
+        {
+            assert!(!covers(wide, narrow), "{wide} {narrow}");
+        }
     }
 }

@@ -60,9 +60,16 @@ macro_rules! policy_table {
                 future_tolerance: Duration,
                 past_limit: Duration,
                 not_before: Date,
+                correct: Correct,
+                slow_tolerance: Duration,
                 revisions: Revisions,
                 revision_delay: Duration,
                 interval: Duration,
+                offline_after: Duration,
+                will_debounce: Duration,
+                flap_count: Whole<1, 100>,
+                flap_window: Duration,
+                forget_after: Duration,
             }
         }
 
@@ -77,9 +84,16 @@ macro_rules! policy_table {
                     future_tolerance: self.future_tolerance,
                     past_limit: self.past_limit,
                     not_before: self.not_before,
+                    correct: self.correct,
+                    slow_tolerance: self.slow_tolerance,
                     revisions: self.revisions,
                     revision_delay: self.revision_delay,
                     interval: self.interval,
+                    offline_after: self.offline_after,
+                    will_debounce: self.will_debounce,
+                    flap_count: self.flap_count,
+                    flap_window: self.flap_window,
+                    forget_after: self.forget_after,
                 }
             }
         }
@@ -96,9 +110,16 @@ pub(super) struct Parameters {
     pub future_tolerance: Option<Duration>,
     pub past_limit: Option<Duration>,
     pub not_before: Option<Date>,
+    pub correct: Option<Correct>,
+    pub slow_tolerance: Option<Duration>,
     pub revisions: Option<Revisions>,
     pub revision_delay: Option<Duration>,
     pub interval: Option<Duration>,
+    pub offline_after: Option<Duration>,
+    pub will_debounce: Option<Duration>,
+    pub flap_count: Option<Whole<1, 100>>,
+    pub flap_window: Option<Duration>,
+    pub forget_after: Option<Duration>,
 }
 
 table! {
@@ -106,12 +127,14 @@ table! {
     File {
         compat: Compat,
         gateway: Gateway,
+        clock: Clock,
         broker: Broker,
         upstream: Upstream,
         store: Store,
         status: Status,
         defaults: Defaults,
         watermarks: Watermarks,
+        presence: Presence,
         limits: Limits,
         rollups: Rollups,
         window: Vec<Window>,
@@ -124,6 +147,17 @@ table! {
 table! {
     /// `[gateway]`
     Gateway { id: String, }
+}
+
+table! {
+    /// `[clock]`
+    Clock {
+        source: ClockSource,
+        trust_host: bool,
+        servers: Vec<String>,
+        sync_timeout: Duration,
+        hold_quota: Size,
+    }
 }
 
 table! {
@@ -208,6 +242,7 @@ policy_table! {
         key: Place,
         region: Place,
         time: Time,
+        live: bool,
         heartbeat: Condition,
         idle: Condition,
         ignore: Condition,
@@ -215,6 +250,8 @@ policy_table! {
         window: String,
         rollups: Vec<String>,
         metric: Vec<Metric>,
+        status: Vec<SourceStatus>,
+        expects: Vec<String>,
     }
 }
 
@@ -248,12 +285,30 @@ table! {
 }
 
 table! {
+    /// `[[source.status]]`
+    SourceStatus {
+        topic: String,
+        from: Place,
+        online: Scalars,
+        offline: Scalars,
+        scope: StatusScope,
+        device: Place,
+        region: Place,
+    }
+}
+
+table! {
     /// `[watermarks]`
     Watermarks {
         scope: Scope,
         combine: Combine,
         publish_interval: Duration,
     }
+}
+
+table! {
+    /// `[presence]`
+    Presence { gap_after: Duration, }
 }
 
 table! {
@@ -296,8 +351,20 @@ words! {
     Compat { Flink }
 }
 words! {
+    /// `clock.source`
+    ClockSource { Auto, Sntp, System }
+}
+words! {
     /// `revisions`
     Revisions { Coalesced, Immediate }
+}
+words! {
+    /// `correct`
+    Correct { On, Flag, Off }
+}
+words! {
+    /// `scope` of a status
+    StatusScope { Device, Region }
 }
 words! {
     /// `watermarks.scope`

@@ -29,7 +29,7 @@ impl Config {
         all
     }
 
-    fn warn(&self, path: &KeyPath, message: impl Into<String>) -> Finding {
+    pub(super) fn warn(&self, path: &KeyPath, message: impl Into<String>) -> Finding {
         self.layers.finding(path, message)
     }
 
@@ -43,6 +43,7 @@ impl Config {
         });
         let brokers = [("broker", &self.broker.link), ("upstream", &self.upstream.link)];
         id.into_iter()
+            .chain(self.nobody_to_ask())
             .chain(host)
             .chain(self.small_window())
             .chain(brokers.into_iter().flat_map(|(table, link)| self.link(table, link)))
@@ -106,6 +107,7 @@ impl Config {
             ("idle-timeout", patch.idle_timeout.and_then(idle_timeout)),
             ("allowed-lateness", patch.allowed_lateness.and_then(allowed_lateness)),
             ("interval", patch.interval.and_then(|interval| interval_of(interval, policy))),
+            ("offline-after", patch.offline_after.and_then(|after| offline_after(after, policy))),
         ];
         let advice = advice.into_iter();
         advice
@@ -234,6 +236,7 @@ fn all_of(policy: Policy) -> PolicyPatch {
         allowed_lateness: Some(policy.allowed_lateness),
         past_limit: Some(policy.past_limit),
         interval: policy.interval,
+        offline_after: Some(policy.presence.offline_after),
         ..PolicyPatch::default()
     }
 }
@@ -260,6 +263,12 @@ fn allowed_lateness(span: Span) -> Option<String> {
         "late records correct no result, they only go to the side output; two hours cost little"
             .to_owned()
     })
+}
+
+fn offline_after(after: Span, policy: Policy) -> Option<String> {
+    let interval = policy.interval.filter(|interval| after.0 < interval.0.saturating_mul(2))?;
+    let interval = spoken(interval);
+    Some(format!("less than twice the interval ({interval}): one lost report is an offline device"))
 }
 
 fn interval_of(span: Span, policy: Policy) -> Option<String> {

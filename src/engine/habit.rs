@@ -88,15 +88,11 @@ impl Engine {
         let habit = &mut self.devices[device].habit;
         let changed = raw.unit.and_then(|unit| habit.write_in(unit));
         let oddity = match raw.time {
-            Stamp::Repeated { .. } => {
-                habit.repeated = habit.repeated.max(at);
-                None
-            }
             Stamp::Skipped { change, .. } => {
                 self.books.skipped_hour += 1;
                 self.first_after(device, change).then_some(AlertKind::SkippedHour { time: at })
             }
-            Stamp::Undeclared | Stamp::Unusable | Stamp::At(_) | Stamp::Uptime(_) => None,
+            _ => None,
         };
         for kind in changed.into_iter().chain(oddity) {
             self.tell_oddity(device, kind, out);
@@ -115,6 +111,7 @@ impl Engine {
             region: device.region_id.clone(),
             device: device.id.clone(),
             watermark: device.generator.watermark(),
+            clock: self.clock.quality,
         }));
     }
 }

@@ -219,6 +219,11 @@ impl Profile {
         self.template.matches(topic).is_some()
     }
 
+    /// Whether some records are heartbeats, and the others may be old.
+    pub fn declares_heartbeat(&self) -> bool {
+        self.heartbeat.is_some()
+    }
+
     /// Whether devices send times; where they do not, the arrival time is the event time.
     pub fn declares_time(&self) -> bool {
         self.time.is_some()
