@@ -8,6 +8,11 @@
 //! acknowledge what was never written.
 
 mod adrift;
+mod alerts;
+pub mod devices;
+mod holding;
+mod hurry;
+mod incoming;
 mod leaving;
 mod links;
 mod observed;
@@ -15,7 +20,7 @@ mod opening;
 mod telling;
 mod timekeeping;
 
-use std::future::Future;
+use std::future::{Future, ready};
 use std::pin::pin;
 use std::time::Duration;
 
@@ -27,9 +32,9 @@ use crate::config::Config;
 use crate::egress::{Egress, EgressEvent, PublishError, TOLD};
 use crate::engine::Engine;
 use crate::engine::effect::Effects;
-use crate::engine::input::{self, Input, Publish, Topic};
+use crate::engine::input::Input;
 use crate::engine::restore::RestoreError;
-use crate::ingress::{AckToken, Ingress, IngressEvent, Received};
+use crate::ingress::{AckToken, Ingress, IngressEvent};
 use crate::phase::{Phase, reach};
 use crate::status::LinkState;
 use crate::status::socket::{Request, Server};
@@ -59,6 +64,11 @@ pub enum AgentError {
         /// Why.
         source: RestoreError,
     },
+    /// Something of the store is lost, and whoever asked is not to mend it.
+    #[error(
+        "{0}: something of the store is lost; the next start of the agent carries it on without"
+    )]
+    Damaged(String),
 }
 
 impl AgentError {
@@ -66,7 +76,7 @@ impl AgentError {
     pub fn is_of_configuration(&self) -> bool {
         match self {
             Self::Restore { source: RestoreError::Changed(_), .. } => true,
-            Self::Restore { .. } | Self::Store(_) => false,
+            Self::Restore { .. } | Self::Store(_) | Self::Damaged(_) => false,
         }
     }
 }
@@ -136,11 +146,16 @@ struct Session<'a> {
     uncommitted: Vec<AckToken>,
     /// When the next commit is due.
     commit_at: Option<Instant>,
+    /// When the last one was made.
+    committed_at: Option<Instant>,
     /// Mark of the last checkpoint whose messages were acknowledged.
     acknowledged: u64,
     /// Everything that the devices' broker had queued is processed.
     caught_up: bool,
     observed: Observed,
+    /// What was last logged of messages that are held.
+    holding: Option<holding::Told>,
+    /// When the clock is asked next what it is worth, while messages are held for it.
     telling: Telling,
 }
 
@@ -152,6 +167,7 @@ enum Wake {
     Look,
     Ingress(IngressEvent),
     Commit,
+    Held,
     Tick,
     Clock,
 }
@@ -193,11 +209,15 @@ impl<'a> Session<'a> {
             egress: Egress::start(egress),
             uncommitted: Vec::new(),
             commit_at: None,
+            committed_at: None,
             acknowledged: 0,
             observed,
+            holding: None,
             telling: Telling::new(Instant::now()),
         };
+        session.handle(Input::Boot(clock.boot_id().0), now);
         session.handle(Input::Clock(session.clock_status), now);
+        session.tell_holding();
         // What a new store or a changed configuration has to say of itself is in the store before anything happens.
         commit_now(&mut store, &mut session.engine, &mut session.outbox)?;
         session.store = Some(store);
@@ -220,9 +240,11 @@ impl<'a> Session<'a> {
                 Wake::Look => self.look(),
                 Wake::Ingress(event) => self.on_ingress(event),
                 Wake::Commit => self.commit().await?,
+                Wake::Held => self.go_through_held().await?,
                 Wake::Tick => self.tick(),
                 Wake::Clock => self.on_clock(),
             }
+            self.hurry();
             if self.must_commit() {
                 self.commit().await?;
             }
@@ -246,6 +268,8 @@ impl<'a> Session<'a> {
             request = server.next() => Wake::Asked(request),
             () = sleep_until(self.telling.look_at) => Wake::Look,
             () = keeper.changed() => Wake::Clock,
+            // Before anything newer.
+            () = ready(()), if self.engine.held_wanted().is_some() => Wake::Held,
             () = until(self.commit_at) => Wake::Commit,
             event = self.ingress.next() => Wake::Ingress(event),
             () = until(tick_at) => Wake::Tick,
@@ -263,69 +287,14 @@ impl<'a> Session<'a> {
         let now = self.clock.now();
         self.tell_of_the_clock(now);
         self.handle(Input::Tick, now);
-    }
-
-    fn on_ingress(&mut self, event: IngressEvent) {
-        let now = self.clock.now();
-        match event {
-            IngressEvent::Message(message) => self.on_message(&message),
-            IngressEvent::Up { session_present } => {
-                info!(session_present, "connected to the devices' broker");
-                if !session_present && self.engine.books().received > 0 {
-                    warn!(
-                        "the devices' broker no longer had our session: it expired or the broker lost it, and what was \
-                         published since we last listened is lost; check its persistence, and broker.session-expiry"
-                    );
-                }
-                enter(&mut self.observed.broker, LinkState::CatchingUp, now);
-                self.observed.refused_filters.clear();
-                self.handle(Input::Ingress(input::Ingress::Up), now);
-            }
-            IngressEvent::CaughtUp => {
-                info!("caught up with what the broker had queued");
-                self.caught_up = true;
-                self.subscriptions.settle();
-                enter(&mut self.observed.broker, LinkState::Connected, now);
-                self.telling.soon(Instant::now());
-                self.handle(Input::Ingress(input::Ingress::CaughtUp), now);
-            }
-            IngressEvent::AcksSettled => {
-                let through = self.acknowledged;
-                self.handle(Input::Ingress(input::Ingress::AcksSettled { through }), now);
-            }
-            IngressEvent::Down { error } => {
-                debug!(%error, "not connected to the devices' broker");
-                self.caught_up = false;
-                down(&mut self.observed.broker, &error, now);
-                self.telling.soon(Instant::now());
-                self.handle(Input::Ingress(input::Ingress::Down), now);
-            }
-            IngressEvent::Refused { filters } => {
-                error!(?filters, "the devices' broker refused to subscribe us; check its ACL");
-                self.observed.refused_filters = filters;
-                self.telling.soon(Instant::now());
-            }
-        }
-    }
-
-    fn on_message(&mut self, message: &Received) {
-        let publish = Publish {
-            topic: Topic::Name(&message.topic),
-            payload: &message.payload,
-            retain: message.retain,
-            dup: message.dup,
-        };
-        self.handle(Input::Publish(publish), message.arrival);
-        self.observed.no_room(self.engine.books().no_room, message.arrival);
-        self.uncommitted.push(message.ack);
-        self.commit_soon();
-        reach(Phase::Receiving);
+        self.tell_holding();
     }
 
     fn handle(&mut self, input: Input<'_>, now: Now) {
         self.engine.handle(input, now, &mut self.effects);
         let mut outputs = std::mem::take(&mut self.effects.outputs);
         for output in outputs.drain(..) {
+            alerts::log(&output);
             let encoded = encode(&output, &self.identity, self.config.upstream.fields);
             self.append(Entry {
                 topic: encoded.topic,
@@ -355,17 +324,16 @@ impl<'a> Session<'a> {
         self.commit_at.get_or_insert_with(|| Instant::now() + interval);
     }
 
-    /// Half the in-flight window waits for its acknowledgements, the transaction is large enough, or something was said
-    /// that cannot wait. While a backlog is worked off nothing is news enough to pay for a commit of its own.
+    /// Half the in-flight window waits for its acknowledgements, or the transaction is large enough.
     fn must_commit(&self) -> bool {
         let half = (usize::from(self.config.broker.link.in_flight) / 2).max(1);
         let large = self.engine.changed_devices() + self.outbox.changes() >= MAX_CHANGES;
-        self.uncommitted.len() >= half || large || (self.effects.urgent && self.caught_up)
+        self.uncommitted.len() >= half || large
     }
 
     /// Makes durable, then acknowledges.
     async fn commit(&mut self) -> Result<(), StoreError> {
-        self.commit_at = None;
+        (self.commit_at, self.committed_at) = (None, Some(Instant::now()));
         self.effects.urgent = false;
         let state = self.engine.checkpoint();
         let mark = state.mark;

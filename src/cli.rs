@@ -1,5 +1,6 @@
 //! The command line: what is asked, and how it ended.
 
+mod device;
 mod status;
 
 use std::fs::File;
@@ -80,6 +81,9 @@ enum Command {
         #[arg(long, value_name = "PATH")]
         socket: Option<PathBuf>,
     },
+    /// Shows the devices that the store knows, or forgets one. While the agent is stopped.
+    #[command(subcommand)]
+    Device(device::Device),
     /// Writes the devices' messages to a file that `replay` reads.
     Record {
         /// Where to write; `-` is standard output.
@@ -185,6 +189,7 @@ fn run(cli: &Cli) -> Result<ExitCode, Failure> {
         Command::Check => check(&config()?),
         Command::Replay { file, source } => run_replay(&config()?, file, source.as_deref()),
         Command::Record { file, count, filters } => run_record(&config()?, file, *count, filters),
+        Command::Device(command) => device::run(&config()?, command),
         Command::Status { json, socket } => Ok(status::run(&cli.files(), socket.as_deref(), *json)),
         #[cfg(feature = "demo")]
         Command::Demo(_) if !cli.config.is_empty() => Err(Failure::new(

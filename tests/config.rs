@@ -71,6 +71,11 @@ const UNWISE: &[(&str, &str, &str)] = &[
     ("gateway.id = \"localhost\"", ":1:9: gateway.id", "cannot be told apart"),
     ("gateway.id = \"raspberrypi\"", ":1:9: gateway.id", "every machine of the same image"),
     ("gateway.id = \"a\"", ": clock.servers", "three or more"),
+    (
+        "[defaults]\nidle-timeout = \"5m\"\ninterval = \"1m\"\noffline-after = \"90s\"",
+        ":4:1: defaults.offline-after",
+        "one lost report is an offline device",
+    ),
     ("[broker]\nversion = \"3.1.1\"", ":1:2: broker.in-flight", "max_inflight_messages"),
     ("[upstream]\nhost = \"a\"\nuser = \"u\"", ":3:1: upstream.user", "in the clear"),
     (

@@ -18,14 +18,35 @@ use crate::time::Span;
 pub fn ingress_config(config: &Config, settings: &Settings) -> IngressConfig {
     let broker = &config.broker;
     let sources = &settings.sources;
-    let filters = sources.iter().flat_map(|source| source.profile.filters().iter().cloned());
+    let mut filters: Vec<String> =
+        sources.iter().flat_map(|source| source.profile.filters().iter().cloned()).collect();
+    for status in sources.iter().flat_map(|source| &source.statuses) {
+        let filter = status.filter();
+        // A broker may deliver once for each filter.
+        if !filters.iter().any(|wide| covers(wide, &filter)) {
+            filters.push(filter);
+        }
+    }
     IngressConfig {
         broker: connection(&broker.link, &config.gateway),
-        filters: filters.collect(),
+        filters,
         dropped_filters: Vec::new(),
         in_flight: broker.link.in_flight,
         max_payload: broker.max_payload,
         session_expiry: broker.session_expiry,
+    }
+}
+
+/// Whether a filter delivers all that another does.
+fn covers(wide: &str, narrow: &str) -> bool {
+    let (mut wide, mut narrow) = (wide.split('/'), narrow.split('/'));
+    loop {
+        match (wide.next(), narrow.next()) {
+            (Some("#"), _) | (None, None) => return true,
+            (Some("+"), Some(level)) if level != "#" => {}
+            (Some(level), Some(other)) if level == other => {}
+            _ => return false,
+        }
     }
 }
 
@@ -79,5 +100,24 @@ fn connection(link: &Link, gateway: &str) -> mqtt::Broker {
         keep_alive: link.keep_alive,
         time: None,
         hurry: Arc::default(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::covers;
+
+    #[test]
+    fn a_filter_covers_what_it_delivers_all_of() {
+        for (wide, narrow) in
+            [("m/+/+/+", "m/+/+/status"), ("m/#", "m/a/b"), ("m/#", "m"), ("a", "a")]
+        {
+            assert!(covers(wide, narrow), "{wide} {narrow}");
+        }
+        for (wide, narrow) in
+            [("m/+/+", "m/+/+/status"), ("m/+", "m/#"), ("m/a", "m/+"), ("a/b", "a")]
+        {
+            assert!(!covers(wide, narrow), "{wide} {narrow}");
+        }
     }
 }

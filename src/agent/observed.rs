@@ -8,7 +8,8 @@ use crate::engine::recent::Recent;
 use crate::event::Class;
 use crate::mqtt::LinkError;
 use crate::status::{
-    Devices, Example, Link, LinkState, MOST_REGIONS, Outbox, Region, SCHEMA, Status, Store, health,
+    Devices, Example, Held, Link, LinkState, MOST_REGIONS, Outbox, Region, SCHEMA, Status, Store,
+    health,
 };
 use crate::store;
 use crate::time::{ArrivalTime, MonoTime, Now, Span};
@@ -128,11 +129,24 @@ impl Session<'_> {
             devices: devices(&self.engine),
             unmatched: examples(self.engine.unmatched()),
             refused: examples(self.engine.refused()),
+            held: held(&self.engine, now),
             books: *self.engine.books(),
             no_room_at: millis(observed.no_room_at),
         };
         status.health = health::judge(&status);
         status
+    }
+}
+
+fn held(engine: &Engine, now: Now) -> Held {
+    let holding = engine.holding(now);
+    let ago = |span: Span| (now.wall - span).0;
+    Held {
+        since: holding.waiting.map(ago),
+        waived: holding.waived,
+        messages: holding.messages,
+        bytes: holding.bytes,
+        oldest: holding.oldest.map(ago),
     }
 }
 
@@ -187,6 +201,12 @@ fn devices(engine: &Engine) -> Devices {
         idle: counts.idle,
         following: counts.following,
         without_time: counts.without_time,
+        online: counts.presence.online,
+        suspect: counts.presence.suspect,
+        offline: counts.presence.offline,
+        flapping: counts.presence.flapping,
+        never_seen: counts.presence.never_seen,
+        forgotten: counts.presence.forgotten,
     }
 }
 

@@ -19,9 +19,34 @@ const NAMED: usize = 20;
 /// # Errors
 /// The store cannot be used, or does not go with this version or configuration.
 pub(super) fn open_store(config: &Config, now: Now) -> Result<(SledStore, Engine), AgentError> {
+    let (mut store, mut restorer, options) = restorer(config, now)?;
+    let losses = restorer.losses();
+    if !losses.is_empty() {
+        tell(&losses);
+        // On the disk before anything is said: no result of before is contradicted, whatever happens next.
+        store.renew(options)?;
+        restorer.begin_again(store.generation(), store.created());
+    }
+    Ok((store, restorer.finish()))
+}
+
+/// The same of an agent that does not run. What is damaged is left to the next start.
+///
+/// # Errors
+/// Also where something is lost.
+pub(super) fn read_store(config: &Config, now: Now) -> Result<(SledStore, Engine), AgentError> {
+    let (store, restorer, _) = restorer(config, now)?;
+    let losses = restorer.losses();
+    if !losses.is_empty() {
+        return Err(AgentError::Damaged(config.store.path.display().to_string()));
+    }
+    Ok((store, restorer.finish()))
+}
+
+fn restorer(config: &Config, now: Now) -> Result<(SledStore, Restorer, OpenOptions), AgentError> {
     let new_generation = Generation::new(now.wall, fastrand::u16(..));
     let options = OpenOptions { new_generation, now: now.wall };
-    let Opened { mut store, recovered } = recovery::open(&config.store.path, options)?;
+    let Opened { store, recovered } = recovery::open(&config.store.path, options)?;
     if let Some(recovered) = recovered {
         error!(?recovered, "the store was damaged");
     }
@@ -37,14 +62,7 @@ pub(super) fn open_store(config: &Config, now: Now) -> Result<(SledStore, Engine
         let path = config.store.path.display().to_string();
         return Err(AgentError::Restore { path, source });
     }
-    let losses = restorer.losses();
-    if !losses.is_empty() {
-        tell(&losses);
-        // On the disk before anything is said: no result of before is contradicted, whatever happens next.
-        store.renew(options)?;
-        restorer.begin_again(store.generation(), store.created());
-    }
-    Ok((store, restorer.finish()))
+    Ok((store, restorer, options))
 }
 
 fn tell(losses: &[Loss]) {

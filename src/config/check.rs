@@ -86,7 +86,9 @@ pub(super) fn config(layers: Layers) -> Result<Config, ConfigErrors> {
     let mut review = Review { layers: &layers, findings: Vec::new() };
     let identity = links::identity(&mut review, file.gateway.unwrap_or_default());
     let gateway = identity.id.clone();
-    let clock = clock::clock(&mut review, file.clock.unwrap_or_default());
+    let raw_clock = file.clock.unwrap_or_default();
+    let gate = clock::gate(&mut review, &raw_clock);
+    let clock = clock::clock(&mut review, raw_clock);
     let broker = links::broker(&mut review, file.broker.unwrap_or_default(), &gateway);
     let upstream = links::upstream(&mut review, file.upstream.unwrap_or_default(), &gateway);
     links::two_clients(&mut review, &broker, &upstream);
@@ -113,6 +115,10 @@ pub(super) fn config(layers: Layers) -> Result<Config, ConfigErrors> {
         ),
         region_rollups: file.rollups.unwrap_or_default().regions.unwrap_or(true),
         watermark_interval: watermark_interval(&watermarks, flink),
+        gap_after: file
+            .presence
+            .and_then(|presence| presence.gap_after)
+            .map_or(Span::from_mins(1), |gap| gap.0),
         limits: bounds(&limits, broker.max_payload),
     };
     ConfigErrors::unless_empty(review.findings)?;
@@ -120,6 +126,7 @@ pub(super) fn config(layers: Layers) -> Result<Config, ConfigErrors> {
         gateway,
         doubt: identity.doubt,
         clock,
+        gate,
         broker,
         upstream,
         store,

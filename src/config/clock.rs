@@ -4,6 +4,8 @@ use super::check::Review;
 use super::finding::{Finding, KeyPath};
 use super::{Config, raw};
 use crate::clock::{ServerName, Settings, Source};
+use crate::engine::gate::GateSettings;
+use crate::time::Span;
 
 /// Port of time servers.
 const NTP: u16 = 123;
@@ -84,6 +86,17 @@ impl Config {
             self.warn(&KeyPath::dotted("clock.servers"), message)
         })
     }
+}
+
+pub(super) fn gate(review: &mut Review<'_>, raw: &raw::Clock) -> GateSettings {
+    let (table, default) = (KeyPath::top("clock"), GateSettings::default());
+    let longest = Span::from_hours(24);
+    let path = table.key("sync-timeout");
+    review.span(&path, raw.sync_timeout, default.sync_timeout, Span::ZERO..=longest);
+    let sync_timeout = raw.sync_timeout.map_or(default.sync_timeout, |duration| duration.0);
+    let path = table.key("hold-quota");
+    let quota = review.size(&path, raw.hold_quota, default.quota, 1 << 20..=1 << 40);
+    GateSettings { sync_timeout, quota }
 }
 
 #[cfg(test)]

@@ -20,6 +20,7 @@ mod raw;
 mod secret;
 mod settings;
 mod sources;
+mod statuses;
 mod text;
 mod values;
 mod warnings;
@@ -28,6 +29,7 @@ pub use finding::{ConfigErrors, Finding, Origin};
 pub use layers::{ENVIRONMENT_PREFIX, FILE_VARIABLE};
 
 use crate::clock::Settings as ClockSettings;
+use crate::engine::gate::GateSettings;
 use crate::engine::settings::{ClockRules, Limits, Policies, Scope};
 use crate::ids::RegionId;
 use crate::mqtt::{Credentials, Tls, Version};
@@ -50,6 +52,8 @@ pub struct Config {
     doubt: Option<Doubt>,
     /// Whose clock the agent goes by.
     pub clock: ClockSettings,
+    /// How messages are held until that clock is good.
+    pub gate: GateSettings,
     /// The devices' broker.
     pub broker: Broker,
     /// The central broker.
@@ -146,6 +150,7 @@ struct Engine {
     policies: Policies,
     region_rollups: bool,
     watermark_interval: Span,
+    gap_after: Span,
     limits: Limits,
 }
 

@@ -4,7 +4,7 @@ use super::check::Review;
 use super::finding::KeyPath;
 use super::raw::{self, Parameters};
 use super::values::spoken;
-use crate::engine::settings::{Policies, Policy, PolicyPatch, Revisions};
+use crate::engine::settings::{Correct, Policies, Policy, PolicyPatch, Revisions};
 use crate::time::Span;
 
 /// The tables that carry parameters.
@@ -67,7 +67,14 @@ fn patch(
     inherited: Policy,
     flink: bool,
 ) -> PolicyPatch {
-    for (key, given) in [("idle-timeout", raw.idle_timeout), ("interval", raw.interval)] {
+    let spans = [
+        ("idle-timeout", raw.idle_timeout),
+        ("interval", raw.interval),
+        ("offline-after", raw.offline_after),
+        ("flap-window", raw.flap_window),
+        ("forget-after", raw.forget_after),
+    ];
+    for (key, given) in spans {
         if given.is_some_and(|duration| duration.0 == Span::ZERO) {
             review.refuse(&path.key(key), "no time at all; write a duration above zero: \"5m\"");
         }
@@ -80,8 +87,19 @@ fn patch(
         future_tolerance: raw.future_tolerance.map(|duration| duration.0),
         past_limit: raw.past_limit.map(|duration| duration.0),
         not_before: raw.not_before.map(|date| date.0),
+        correct: raw.correct.map(|word| match word {
+            raw::Correct::On => Correct::On,
+            raw::Correct::Flag => Correct::Flag,
+            raw::Correct::Off => Correct::Off,
+        }),
+        slow_tolerance: raw.slow_tolerance.map(|duration| duration.0),
         revisions: revisions(review, path, raw, inherited.revisions, flink),
         interval: raw.interval.map(|duration| duration.0),
+        offline_after: raw.offline_after.map(|duration| duration.0),
+        will_debounce: raw.will_debounce.map(|duration| duration.0),
+        flap_count: raw.flap_count.map(|count| u8::try_from(count.0).unwrap_or(u8::MAX)),
+        flap_window: raw.flap_window.map(|duration| duration.0),
+        forget_after: raw.forget_after.map(|duration| duration.0),
     }
 }
 

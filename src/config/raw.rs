@@ -2,7 +2,9 @@
 //!
 //! What is missing is completed and what contradicts itself is refused by `check`; here only the shape is read.
 
-use super::values::{Date, Duration, Format, Place, Pointer, Scalars, Size, Told, Version, Whole};
+use super::values::{
+    Date, Duration, Format, Place, Pointer, Scalars, Size, Told, Version, Whole, ZoneName,
+};
 
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
@@ -58,9 +60,16 @@ macro_rules! policy_table {
                 future_tolerance: Duration,
                 past_limit: Duration,
                 not_before: Date,
+                correct: Correct,
+                slow_tolerance: Duration,
                 revisions: Revisions,
                 revision_delay: Duration,
                 interval: Duration,
+                offline_after: Duration,
+                will_debounce: Duration,
+                flap_count: Whole<1, 100>,
+                flap_window: Duration,
+                forget_after: Duration,
             }
         }
 
@@ -75,9 +84,16 @@ macro_rules! policy_table {
                     future_tolerance: self.future_tolerance,
                     past_limit: self.past_limit,
                     not_before: self.not_before,
+                    correct: self.correct,
+                    slow_tolerance: self.slow_tolerance,
                     revisions: self.revisions,
                     revision_delay: self.revision_delay,
                     interval: self.interval,
+                    offline_after: self.offline_after,
+                    will_debounce: self.will_debounce,
+                    flap_count: self.flap_count,
+                    flap_window: self.flap_window,
+                    forget_after: self.forget_after,
                 }
             }
         }
@@ -94,9 +110,16 @@ pub(super) struct Parameters {
     pub future_tolerance: Option<Duration>,
     pub past_limit: Option<Duration>,
     pub not_before: Option<Date>,
+    pub correct: Option<Correct>,
+    pub slow_tolerance: Option<Duration>,
     pub revisions: Option<Revisions>,
     pub revision_delay: Option<Duration>,
     pub interval: Option<Duration>,
+    pub offline_after: Option<Duration>,
+    pub will_debounce: Option<Duration>,
+    pub flap_count: Option<Whole<1, 100>>,
+    pub flap_window: Option<Duration>,
+    pub forget_after: Option<Duration>,
 }
 
 table! {
@@ -111,6 +134,7 @@ table! {
         status: Status,
         defaults: Defaults,
         watermarks: Watermarks,
+        presence: Presence,
         limits: Limits,
         rollups: Rollups,
         window: Vec<Window>,
@@ -131,6 +155,8 @@ table! {
         source: ClockSource,
         trust_host: bool,
         servers: Vec<String>,
+        sync_timeout: Duration,
+        hold_quota: Size,
     }
 }
 
@@ -216,6 +242,7 @@ policy_table! {
         key: Place,
         region: Place,
         time: Time,
+        live: bool,
         heartbeat: Condition,
         idle: Condition,
         ignore: Condition,
@@ -223,6 +250,8 @@ policy_table! {
         window: String,
         rollups: Vec<String>,
         metric: Vec<Metric>,
+        status: Vec<SourceStatus>,
+        expects: Vec<String>,
     }
 }
 
@@ -232,6 +261,7 @@ table! {
         from: Place,
         #[serde(rename = "as")]
         format: Format,
+        zone: ZoneName,
     }
 }
 
@@ -255,12 +285,30 @@ table! {
 }
 
 table! {
+    /// `[[source.status]]`
+    SourceStatus {
+        topic: String,
+        from: Place,
+        online: Scalars,
+        offline: Scalars,
+        scope: StatusScope,
+        device: Place,
+        region: Place,
+    }
+}
+
+table! {
     /// `[watermarks]`
     Watermarks {
         scope: Scope,
         combine: Combine,
         publish_interval: Duration,
     }
+}
+
+table! {
+    /// `[presence]`
+    Presence { gap_after: Duration, }
 }
 
 table! {
@@ -309,6 +357,14 @@ words! {
 words! {
     /// `revisions`
     Revisions { Coalesced, Immediate }
+}
+words! {
+    /// `correct`
+    Correct { On, Flag, Off }
+}
+words! {
+    /// `scope` of a status
+    StatusScope { Device, Region }
 }
 words! {
     /// `watermarks.scope`

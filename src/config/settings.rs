@@ -6,6 +6,7 @@ use super::{Config, Link, Mode};
 use crate::engine::settings::{ClockRules, Settings, SourceSettings};
 use crate::mqtt::FileName;
 use crate::wire::profile::Profile;
+use crate::wire::status::StatusTopic;
 
 impl Config {
     /// What stands in the way of `mode`: `compat` or no source when live, a file that cannot be read.
@@ -38,6 +39,8 @@ impl Config {
             policies: engine.policies.clone(),
             region_rollups: engine.region_rollups,
             watermark_interval: engine.watermark_interval,
+            gap_after: engine.gap_after,
+            gate: self.gate,
             limits: engine.limits,
         }
     }
@@ -88,6 +91,13 @@ fn compiled(source: &Source) -> SourceSettings {
         profile: Profile::new(source.spec.clone()).expect("compiled once when it was checked"),
         base: source.base,
         multiples: source.multiples.clone(),
+        statuses: source
+            .statuses
+            .iter()
+            .map(|spec| StatusTopic::new(spec).expect("compiled once when it was checked"))
+            .collect(),
+        expects: source.expects.clone(),
         metrics: source.metrics.clone(),
+        live: source.live,
     }
 }

@@ -5,11 +5,12 @@ use super::explain::suggest;
 use super::finding::KeyPath;
 use super::raw;
 use crate::engine::settings::{Aggregates, MetricSpec, SourceMetric, WindowSpec};
-use crate::ids::SourceId;
+use crate::ids::{DeviceId, RegionId, SourceId};
 use crate::time::Span;
 use crate::wire::profile::{
-    Condition, MetricField, Profile, ProfileError, ProfileSpec, Reference, TimeFormat,
+    Condition, MetricField, Profile, ProfileError, ProfileSpec, Reference, TimeFormat, ZoneError,
 };
+use crate::wire::status::StatusSpec;
 use crate::wire::topic::Template;
 
 /// The base window of a source that names none.
@@ -29,7 +30,10 @@ pub(super) struct Source {
     pub(super) spec: ProfileSpec,
     pub(super) base: usize,
     pub(super) multiples: Vec<usize>,
+    pub(super) statuses: Vec<StatusSpec>,
+    pub(super) expects: Vec<(RegionId, DeviceId)>,
     pub(super) metrics: Vec<SourceMetric>,
+    pub(super) live: bool,
 }
 
 /// Checks sources and windows. The distinctness of names is checked with the policies.
@@ -112,13 +116,21 @@ fn source(
     let base = window_named(review, &path.key("window"), raw.window.as_deref(), &all.windows);
     let multiples = base.map(|base| multiples(review, path, raw, base, &all.windows));
     let metrics = metrics(review, path, raw, all);
+    let statuses = super::statuses::statuses(review, path, raw);
+    let expects = super::statuses::expects(review, path, raw);
     let spec = spec(review, path, raw, flink)?;
     if review.count() == before
         && let Err(error) = Profile::new(spec.clone())
     {
         refuse_profile(review, path, raw, &error);
     }
-    Some(Source { spec, base: base?, multiples: multiples?, metrics })
+    let live = raw.live.unwrap_or(false);
+    if live && spec.time.is_none() {
+        let message = "live readings tell how far a device's clock is off, and this source has no \
+                       `time`; leave it out";
+        review.refuse(&path.key("live"), message);
+    }
+    Some(Source { spec, base: base?, multiples: multiples?, statuses, expects, metrics, live })
 }
 
 /// Leads what is wrong with a profile back to the key that says it.
@@ -325,7 +337,7 @@ fn device(review: &mut Review<'_>, path: &KeyPath, raw: &raw::Source) -> Option<
 }
 
 /// Whether a level of the topic has this name. A topic that is no template is refused later.
-fn names(topic: &str, segment: &str) -> bool {
+pub(super) fn names(topic: &str, segment: &str) -> bool {
     topic.parse::<Template>().map_or(true, |template| template.segment(segment).is_some())
 }
 
@@ -349,7 +361,11 @@ fn time(
     if raw.format.is_none() {
         review.refuse(&path.key("as"), "missing; say how it is written: as = \"epoch_ms\"");
     }
-    Some((raw.from.as_ref()?.0.clone(), raw.format?.0))
+    let zone = raw.zone.as_ref().map(|zone| zone.0.clone());
+    let format = raw.format?.0.with(zone);
+    let refuse = |error: &ZoneError| review.refuse(&path.key("zone"), error.to_string());
+    let format = format.inspect_err(refuse).ok()?;
+    Some((raw.from.as_ref()?.0.clone(), format))
 }
 
 fn condition(

@@ -107,6 +107,7 @@ impl Config {
             ("idle-timeout", patch.idle_timeout.and_then(idle_timeout)),
             ("allowed-lateness", patch.allowed_lateness.and_then(allowed_lateness)),
             ("interval", patch.interval.and_then(|interval| interval_of(interval, policy))),
+            ("offline-after", patch.offline_after.and_then(|after| offline_after(after, policy))),
         ];
         let advice = advice.into_iter();
         advice
@@ -235,6 +236,7 @@ fn all_of(policy: Policy) -> PolicyPatch {
         allowed_lateness: Some(policy.allowed_lateness),
         past_limit: Some(policy.past_limit),
         interval: policy.interval,
+        offline_after: Some(policy.presence.offline_after),
         ..PolicyPatch::default()
     }
 }
@@ -261,6 +263,12 @@ fn allowed_lateness(span: Span) -> Option<String> {
         "late records correct no result, they only go to the side output; two hours cost little"
             .to_owned()
     })
+}
+
+fn offline_after(after: Span, policy: Policy) -> Option<String> {
+    let interval = policy.interval.filter(|interval| after.0 < interval.0.saturating_mul(2))?;
+    let interval = spoken(interval);
+    Some(format!("less than twice the interval ({interval}): one lost report is an offline device"))
 }
 
 fn interval_of(span: Span, policy: Policy) -> Option<String> {

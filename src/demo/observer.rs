@@ -32,6 +32,10 @@ pub(super) struct Observed {
     pub(super) refused: BTreeMap<Cell, Tally>,
     /// The gateway's watermark.
     pub(super) watermark: Option<ArrivalTime>,
+    /// The last state of each device, and since when.
+    pub(super) presence: BTreeMap<String, (i64, String)>,
+    /// How often each device was told to be offline.
+    pub(super) offline: BTreeMap<String, u64>,
     pub(super) messages: u64,
     /// Results of a device's hour that replaced an earlier one.
     pub(super) corrections: u64,
@@ -84,6 +88,12 @@ struct Record {
 }
 
 #[derive(Deserialize)]
+struct Presence {
+    state: String,
+    since: i64,
+}
+
+#[derive(Deserialize)]
 struct Watermark {
     watermark: Option<i64>,
 }
@@ -106,7 +116,10 @@ impl Observed {
             ["late", region, device] => self.late(&format!("{region}/{device}"), payload, content),
             ["quarantine", "future", _source] => self.refused(payload, content),
             ["watermark"] => self.watermark(payload),
-            ["watermark", _] | ["alert", _, _] | ["status"] => Ok(()),
+            ["presence", region, device] => {
+                self.presence(&format!("{region}/{device}"), payload, content)
+            }
+            ["watermark", _] | ["alert", _, _] | ["gateway-gap"] | ["status"] => Ok(()),
             _ => Err("nobody should have sent this".to_owned()),
         };
         if let Err(reason) = read {
@@ -153,6 +166,18 @@ impl Observed {
             let device = format!("{}/{}", refused.region, refused.device);
             let cell = (device, Some(hour_of(refused.device_time)));
             *self.refused.entry(cell).or_default() += refused.record.tally();
+        }
+        Ok(())
+    }
+
+    fn presence(&mut self, device: &str, payload: &[u8], content: u128) -> Result<(), String> {
+        let Presence { state, since } = read(payload)?;
+        if self.seen.insert(content) && state == "offline" {
+            *self.offline.entry(device.to_owned()).or_default() += 1;
+        }
+        let last = self.presence.entry(device.to_owned()).or_insert((since, String::new()));
+        if since >= last.0 {
+            *last = (since, state);
         }
         Ok(())
     }

@@ -20,6 +20,8 @@ pub struct Report {
     messages: u64,
     received: u64,
     corrections: u64,
+    /// Meters that were told to be offline, how often in all, and meters that are online in the end.
+    presence: (usize, u64, usize),
     rows: Vec<(String, Row)>,
     differences: Vec<String>,
 }
@@ -72,6 +74,7 @@ impl Report {
             messages: ledger.messages,
             received: observed.messages,
             corrections: observed.corrections,
+            presence: presence(observed),
             rows: rows(devices, ledger, &cells),
             differences,
         }
@@ -91,6 +94,11 @@ impl Report {
     pub fn exit_code(&self) -> u8 {
         u8::from(!self.is_equal())
     }
+}
+
+fn presence(observed: &Observed) -> (usize, u64, usize) {
+    let online = observed.presence.values().filter(|(_, state)| state == "online").count();
+    (observed.offline.len(), observed.offline.values().sum(), online)
 }
 
 /// Every meter and hour that either side knows.
@@ -230,6 +238,8 @@ impl fmt::Display for Report {
             self.corrections,
             self.outage.as_secs_f64(),
         )?;
+        let (meters, times, online) = self.presence;
+        writeln!(f, "Meters told offline: {meters}, {times} times; online in the end: {online}.")?;
         for difference in self.differences.iter().take(LISTED) {
             writeln!(f, "differs: {difference}")?;
         }

@@ -1,6 +1,6 @@
 //! What comes out of the engine.
 
-use crate::event::Output;
+use crate::event::{Class, Output};
 
 /// What the engine wants to be said, in order. State is not here: it is collected by
 /// [`crate::engine::Engine::checkpoint`], so that many messages of one device cost one write.
@@ -15,7 +15,7 @@ pub struct Effects {
 impl Effects {
     /// Adds an output.
     pub fn push(&mut self, output: Output) {
-        self.urgent |= matches!(output, Output::Alert(_));
+        self.urgent |= matches!(output.class(), Class::Alert | Class::Presence);
         self.outputs.push(output);
     }
 }

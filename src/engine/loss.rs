@@ -17,6 +17,8 @@ pub enum Loss {
     Device(String),
     /// Name of a device of which nothing says how far it was.
     Progress(String),
+    /// Name of a device of which nothing says whether it was there: it is told anew.
+    Presence(String),
     /// Samples of an open window.
     Window {
         /// Name or number of the device.
@@ -33,6 +35,8 @@ pub enum Loss {
     },
     /// Some of the duplicate memory.
     Memory,
+    /// So many messages that were held until the time is known.
+    Held(u64),
     /// A record with this key, which this version does not know.
     Unknown(Vec<u8>),
 }
@@ -46,11 +50,13 @@ impl fmt::Display for Loss {
             Self::Region(number) => write!(f, "watermarks of region number {number}"),
             Self::Device(device) => write!(f, "device {device}"),
             Self::Progress(device) => write!(f, "progress of device {device}"),
+            Self::Presence(device) => write!(f, "presence of device {device}"),
             Self::Window { device, start } => write!(f, "window of {device} from {} ms", start.0),
             Self::Rollup { region, end } => {
                 write!(f, "part of the roll-up of {region} to {} ms", end.0)
             }
             Self::Memory => f.write_str("part of the duplicate memory"),
+            Self::Held(messages) => write!(f, "{messages} held messages"),
             Self::Unknown(key) => write!(f, "record with key {key:02x?}"),
         }
     }

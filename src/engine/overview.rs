@@ -3,8 +3,9 @@
 use crate::engine::Engine;
 use crate::engine::device::Activity;
 use crate::engine::recent::Recent;
-use crate::ids::RegionId;
-use crate::time::{EventTime, Now, Span};
+use crate::event::PresenceState;
+use crate::ids::{DeviceId, RegionId};
+use crate::time::{ArrivalTime, EventTime, Now, Span};
 
 /// A region, as it stands at a moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,7 +23,7 @@ pub struct RegionView {
     pub idle: bool,
 }
 
-/// Devices by what is known of them. Each is in one of these.
+/// Devices by what is known of them. Each is in one of the first four.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DeviceCounts {
     /// Heard within their idle timeout. In region scope silence is the region's, and all are here.
@@ -33,21 +34,81 @@ pub struct DeviceCounts {
     pub following: usize,
     /// Known by name only: nothing with a usable time ever came from them.
     pub without_time: usize,
+    /// By what was told of their presence.
+    pub presence: PresenceCounts,
+}
+
+/// Devices by what was told of their presence. Those of which nothing was told are in none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs, reason = "each is the state of that name")]
+pub struct PresenceCounts {
+    pub never_seen: usize,
+    pub online: usize,
+    pub suspect: usize,
+    pub offline: usize,
+    pub flapping: usize,
+    pub forgotten: usize,
+}
+
+impl PresenceCounts {
+    fn count(&mut self, state: PresenceState) {
+        *match state {
+            PresenceState::NeverSeen => &mut self.never_seen,
+            PresenceState::Online => &mut self.online,
+            PresenceState::Suspect => &mut self.suspect,
+            PresenceState::Offline => &mut self.offline,
+            PresenceState::Flapping => &mut self.flapping,
+            PresenceState::Forgotten => &mut self.forgotten,
+        } += 1;
+    }
+}
+
+/// A device, for whoever looks after it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DeviceView {
+    /// Its region.
+    pub region: RegionId,
+    /// Its name.
+    pub device: DeviceId,
+    /// What was told of it, and since when; `None`: nothing.
+    pub state: Option<(PresenceState, ArrivalTime)>,
+    /// When it was last known to live.
+    pub last_seen: Option<ArrivalTime>,
+    /// Its watermark with the clock applied; `None` before the first.
+    pub watermark: Option<EventTime>,
+    /// Windows that are open.
+    pub open_windows: usize,
 }
 
 impl Engine {
+    /// All devices, in the order in which they were met.
+    pub fn device_views(&self) -> impl Iterator<Item = DeviceView> {
+        let stamp = self.listening.stamp();
+        self.devices.iter().map(move |device| DeviceView {
+            region: device.region_id.clone(),
+            device: device.id.clone(),
+            state: device.presence.state().zip(device.presence.since()),
+            last_seen: device.presence.last_seen(),
+            watermark: Some(device.watermark(stamp)).filter(|w| *w != EventTime::MIN),
+            open_windows: device.panes.len(),
+        })
+    }
+
     /// The regions as they stand at `now`, in the order in which they were met.
     pub fn region_views(&self, now: Now) -> impl Iterator<Item = RegionView> {
         let (stamp, _) = self.listening.at(now);
+        let live = self.listening.live_at().map(|_| now.mono);
         let in_device_scope = self.in_device_scope();
         self.regions.iter().enumerate().map(move |(index, region)| {
-            let watermark =
-                if in_device_scope { region.watermark_at(stamp) } else { region.watermark() };
+            let watermark = match in_device_scope {
+                true => region.watermark_at(self.stamp_at(index, stamp, live)),
+                false => region.watermark(),
+            };
             RegionView {
                 id: region.id.clone(),
                 watermark: Some(watermark).filter(|w| *w != EventTime::MIN),
                 usual_lag: region.usual_lag(),
-                devices: region.members.len(),
+                devices: region.devices(),
                 idle: !in_device_scope && self.partitions.get(index).idle,
             }
         })
@@ -69,6 +130,7 @@ impl Engine {
                 Activity::Following => &mut counts.following,
             };
             *column += 1;
+            device.presence.state().into_iter().for_each(|state| counts.presence.count(state));
         }
         counts
     }

@@ -8,8 +8,9 @@
 //! number, so a gap in the numbers is one lost device or region and mixes nothing up; what is left is then written anew
 //! under numbers without gaps.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Range;
+mod numbers;
+
+use std::collections::BTreeSet;
 
 use crate::engine::Engine;
 use crate::engine::codec::Reader;
@@ -20,10 +21,11 @@ use crate::engine::records::{
     Identity, read_device_record, read_identity, read_pane_progress, read_pane_record,
     read_region_record, read_rollup_record,
 };
+use crate::engine::restore::numbers::Numbers;
 use crate::engine::settings::Settings;
 use crate::engine::snapshot::{
-    DEVICE, GATEWAY, IDENTITY, LAYOUT, PANE, REGION, ROLLUP, SEED, SEEN, UNSETTLED, VERSION,
-    layout, read_pane_key,
+    DEVICE, GATEWAY, HELD, IDENTITY, LAYOUT, PANE, PRESENCE, REGION, ROLLUP, SEED, SEEN, UNSETTLED,
+    VERSION, layout, read_pane_key,
 };
 use crate::ids::Generation;
 use crate::time::{ArrivalTime, EventTime, Span};
@@ -134,6 +136,10 @@ impl Restorer {
     /// # Errors
     /// The store must not be carried on. What cannot be read is no error: see [`Self::losses`].
     pub fn take(&mut self, key: &[u8], value: &[u8]) -> Result<(), RestoreError> {
+        if key.first() == Some(&HELD) {
+            self.take_held(key, value); // many, and none of them depends on the layout
+            return Ok(());
+        }
         self.note_key(key);
         let (tag, rest) = key.split_first().unwrap_or((&0, &[]));
         let taken = match *tag {
@@ -147,6 +153,7 @@ impl Restorer {
             SEEN => self.take_segment(Memory::Seen, rest, value),
             UNSETTLED => self.take_segment(Memory::Unsettled, rest, value),
             SEED => self.take_seed(value),
+            PRESENCE => self.take_presence(rest, value),
             _ => None,
         };
         if taken.is_none() {
@@ -162,7 +169,9 @@ impl Restorer {
         let missing = missing.filter(|(_, has)| !has && !self.keys.is_empty());
         let progress =
             self.without_progress.iter().map(|device| Loss::Progress(self.name(*device)));
-        missing.map(|(loss, _)| loss).chain(self.losses.iter().cloned()).chain(progress).collect()
+        let held = Some(self.engine.held_missing()).filter(|n| *n > 0).map(Loss::Held);
+        let told = self.losses.iter().cloned();
+        missing.map(|(loss, _)| loss).chain(told).chain(progress).chain(held).collect()
     }
 
     /// Gives what is carried on a new identity: of a store that has losses.
@@ -199,7 +208,7 @@ impl Restorer {
         let index = self.engine.region(record.name);
         let region = &mut self.engine.regions[index];
         region.restore(record.watermarks);
-        (region.watched, region.heard) = (record.watched, record.heard);
+        (region.watched, region.heard, region.stamp) = (record.watched, record.heard, record.stamp);
         self.engine.partitions.restore(index, record.partition);
         self.regions.place(number, index);
         Some(())
@@ -255,6 +264,14 @@ impl Restorer {
         match read {
             Some(()) => drop(self.without_progress.remove(&index)),
             None => self.losses.push(Loss::Progress(self.name(index))),
+        }
+        Some(())
+    }
+
+    fn take_presence(&mut self, rest: &[u8], value: &[u8]) -> Option<()> {
+        let Some(Some(index)) = self.device_of(read_number(rest)?) else { return Some(()) };
+        if self.engine.devices[index].presence.read_record(value).is_none() {
+            self.losses.push(Loss::Presence(self.name(index)));
         }
         Some(())
     }
@@ -347,6 +364,14 @@ impl Restorer {
         Some(())
     }
 
+    fn take_held(&mut self, key: &[u8], value: &[u8]) {
+        let number = key[1..].try_into().ok().map(u64::from_be_bytes);
+        if number.and_then(|number| self.engine.restore_held(number, value)).is_none() {
+            self.losses.push(Loss::Unknown(key.to_owned()));
+            self.note_key(key);
+        }
+    }
+
     fn name(&self, device: usize) -> String {
         let device = &self.engine.devices[device];
         format!("{}/{}", device.region_id, device.id)
@@ -378,7 +403,9 @@ impl Restorer {
             let published = self.engine.regions.iter().map(|region| region.published).max();
             self.engine.gateway_published = published.unwrap_or(EventTime::MIN);
         }
+        self.engine.expect_devices();
         self.engine.books.lost += losses.len() as u64;
+        self.engine.reconcile_held();
         if is_empty || self.then.changed || !losses.is_empty() {
             self.engine.mark_all();
             // Numbers may have changed: what is not written again must go.
@@ -397,46 +424,6 @@ fn split_keys(mut noted: &[u8]) -> Vec<Vec<u8>> {
         noted = rest;
     }
     keys
-}
-
-/// What the numbers in keys stand for. They are given without gaps: one that is missing is of something lost.
-#[derive(Debug)]
-struct Numbers<T> {
-    next: usize,
-    places: BTreeMap<usize, T>,
-}
-
-impl<T> Default for Numbers<T> {
-    fn default() -> Self {
-        Self { next: 0, places: BTreeMap::new() }
-    }
-}
-
-impl<T: Copy> Numbers<T> {
-    /// Most that are said to be missing at once: a key that makes no sense does not fill the memory.
-    const GAP: usize = 100_000;
-
-    /// The record of `number` comes. Returns those that are missing before it.
-    fn arrive(&mut self, number: usize) -> Range<usize> {
-        let missing = self.next..number.min(self.next + Self::GAP);
-        self.next = self.next.max(number + 1);
-        missing
-    }
-
-    /// A record speaks of `number`. Returns those that are missing, and were not said to be: it may be one of them.
-    fn refer(&mut self, number: usize) -> Range<usize> {
-        let missing = self.next..(number + 1).min(self.next + Self::GAP);
-        self.next = self.next.max(number + 1);
-        missing
-    }
-
-    fn place(&mut self, number: usize, at: T) {
-        self.places.insert(number, at);
-    }
-
-    fn get(&self, number: usize) -> Option<T> {
-        self.places.get(&number).copied()
-    }
 }
 
 fn numbered(number: usize) -> String {

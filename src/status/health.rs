@@ -5,7 +5,8 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::engine::books::Books;
-use crate::status::{Link, LinkState, Outbox, Region, Status, Timekeeping};
+use crate::status::table::size;
+use crate::status::{Held, Link, LinkState, Outbox, Region, Status, Timekeeping};
 use crate::time::ClockQuality;
 
 const SECOND: i64 = 1_000;
@@ -102,6 +103,7 @@ pub fn judge(status: &Status) -> Health {
         outbox_full(&status.outbox),
         lag(status),
         no_room(&status.books, status.no_room_at, status.at),
+        holding(&status.held, status.at),
         clock(status),
     ]
     .into_iter()
@@ -223,6 +225,19 @@ fn no_room(books: &Books, last: Option<i64>, at: i64) -> Option<Reason> {
     let remedy =
         "raise limits.max-devices or limits.max-open-windows, or find out who sends so many names";
     Some(Reason::new(Level::Degraded, "no-room", text, remedy))
+}
+
+fn holding(held: &Held, at: i64) -> Option<Reason> {
+    let lasted = spoken(at.saturating_sub(held.since?));
+    let Held { messages, bytes, .. } = held;
+    let what = if held.waived { "what has no time of its own is" } else { "messages are" };
+    let text = format!(
+        "the clock has not been good for {lasted}, since the start: {what} held, {messages} so far, {}",
+        size(*bytes)
+    );
+    let remedy = "let the agent reach a time server, or the host's clock be kept (chrony, ntpd, systemd-timesyncd); where \
+                  the host's clock is right and the kernel does not say so, set clock.trust-host = true";
+    Some(Reason::new(Level::Degraded, "holding", text, remedy))
 }
 
 fn clock(status: &Status) -> Option<Reason> {

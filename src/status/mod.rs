@@ -69,6 +69,9 @@ pub struct Status {
     pub unmatched: Vec<Example>,
     /// What was refused, the latest first, since the start.
     pub refused: Vec<Example>,
+    /// Messages that are held until the clock is good.
+    #[serde(default)]
+    pub held: Held,
     /// The books, since the store was created.
     pub books: Books,
     /// When a record last found no room (`limits`), since the start.
@@ -162,6 +165,21 @@ pub struct Outbox {
     pub lost_at: Option<i64>,
 }
 
+/// Messages that are held until the clock is good.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Held {
+    /// When waiting for the clock began; `None` once it was good.
+    pub since: Option<i64>,
+    /// Records with a usable time of their own are processed meanwhile.
+    pub waived: bool,
+    /// How many are held.
+    pub messages: u64,
+    /// What they take in the store.
+    pub bytes: u64,
+    /// When the oldest came, or one before it; `None` where nobody knows.
+    pub oldest: Option<i64>,
+}
+
 /// A region.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Region {
@@ -199,6 +217,24 @@ pub struct Devices {
     pub following: usize,
     /// Nothing with a usable time ever came from them.
     pub without_time: usize,
+    /// Told to be online.
+    #[serde(default)]
+    pub online: usize,
+    /// Told to be suspect.
+    #[serde(default)]
+    pub suspect: usize,
+    /// Told to be offline.
+    #[serde(default)]
+    pub offline: usize,
+    /// Told to be flapping.
+    #[serde(default)]
+    pub flapping: usize,
+    /// Declared, and told to have never been seen.
+    #[serde(default)]
+    pub never_seen: usize,
+    /// Known, and no longer missed.
+    #[serde(default)]
+    pub forgotten: usize,
 }
 
 /// A topic, and how often something came on it.

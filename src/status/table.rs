@@ -19,6 +19,7 @@ pub fn table(status: &Status, colour: bool) -> String {
     table.store_and_outbox(status);
     table.regions(status);
     table.devices(status);
+    table.held(status);
     table.refusals(status);
     table.examples("unmatched", &status.unmatched);
     table.examples("refused", &status.refused);
@@ -172,6 +173,35 @@ impl Table {
                 devices.without_time
             ),
         );
+        let states = [
+            (devices.online, "online"),
+            (devices.suspect, "suspect"),
+            (devices.offline, "offline"),
+            (devices.flapping, "flapping"),
+            (devices.never_seen, "never seen"),
+            (devices.forgotten, "forgotten"),
+        ];
+        let states = states.iter().filter(|(count, _)| *count > 0);
+        let told: Vec<_> = states.map(|(count, state)| format!("{count} {state}")).collect();
+        if !told.is_empty() {
+            self.row("", &told.join(", "));
+        }
+    }
+
+    fn held(&mut self, status: &Status) {
+        let held = &status.held;
+        if held.since.is_none() && held.messages == 0 {
+            return;
+        }
+        let oldest = held
+            .oldest
+            .map_or_else(String::new, |at| format!(", the oldest {}", self.ago(Some(at))));
+        let why = match held.since {
+            Some(_) => "until the clock is good",
+            None => "being processed",
+        };
+        let messages = counted(held.messages, "message");
+        self.row("held", &format!("{messages}, {}{oldest}: {why}", size(held.bytes)));
     }
 
     fn refusals(&mut self, status: &Status) {
@@ -237,7 +267,7 @@ fn moment(ms: i64) -> String {
         .map_or_else(|| format!("{ms} ms"), |time| time.format("%Y-%m-%d %H:%M:%S UTC").to_string())
 }
 
-fn size(bytes: u64) -> String {
+pub(super) fn size(bytes: u64) -> String {
     bytesize::ByteSize::b(bytes).display().iec().to_string()
 }
 

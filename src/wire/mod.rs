@@ -10,5 +10,6 @@ pub mod reference;
 mod result;
 mod scalar;
 pub mod scan;
+pub mod status;
 pub mod timestamp;
 pub mod topic;

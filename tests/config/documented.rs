@@ -19,6 +19,7 @@ const SECTIONS: &[(&str, &str, bool)] = &[
     ("## [status]", "[status]\n", false),
     ("## [defaults]", "[defaults]\n", false),
     ("## [watermarks]", "[watermarks]\n", false),
+    ("## [presence]", "[presence]\n", false),
     ("## [limits]", "[limits]\n", false),
     ("## [rollups]", "[rollups]\n", false),
     ("## [[window]]", "[[window]]\n", false),
@@ -29,6 +30,7 @@ const SECTIONS: &[(&str, &str, bool)] = &[
     ("### heartbeat, ignore, idle", "[[source]]\n[source.ignore]\n", false),
     ("### heartbeat, ignore, idle", "[[source]]\n[source.idle]\n", false),
     ("### metric", "[[source]]\n[[source.metric]]\n", false),
+    ("### status", "[[source]]\n[[source.status]]\n", false),
     ("## [[device]]", "[[device]]\n", true),
 ];
 
@@ -104,6 +106,7 @@ fn the_documented_default_is_the_default() {
             "## [[window]]" => "[[window]]\nname = \"hour\"\nsize = \"1h\"\n".to_owned(),
             "## [[source]]" => SOURCE.to_owned(),
             "### metric" => format!("{SOURCE}[[source.metric]]\nname = \"p\"\nfrom = \"/p\"\n"),
+            "### status" => format!("{SOURCE}[[source.status]]\ntopic = \"s/{{device}}\"\n"),
             _ => (*before).to_owned(),
         };
         for [option, _, _, default, _] in rows(section) {

@@ -13,12 +13,15 @@ use crate::setup::{Options, Setup};
 fn every_kind_of_message_and_every_reason_comes_as_the_contract_has_it() {
     let options = Options {
         broker: "max-payload = \"4 KiB\"",
-        tables: "[watermarks]\npublish-interval = \"0s\"",
+        tables: "[watermarks]\npublish-interval = \"0s\"\n[presence]\ngap-after = \"0s\"",
         ..Options::default()
     };
-    let setup = Setup::with(&options);
+    let mut setup = Setup::with(&options);
     let mut agent = setup.agent();
     agent.hears("caught up");
+    setup.devices.stop();
+    setup.devices.run();
+    agent.hears("caught up"); // and tells the gap
     let now = fleet::now();
     // Whole windows of the day before yesterday.
     let start = now.div_euclid(DAY) * DAY - 2 * DAY;

@@ -13,12 +13,14 @@ mod bad_input;
 mod central;
 #[path = "../support/contract.rs"]
 mod contract;
+mod dark;
 mod every_kind;
 mod fleet;
 mod kills;
 mod leaving;
 mod losses;
 mod outages;
+mod presence;
 mod readme;
 mod reference;
 mod setup;

@@ -180,7 +180,7 @@ fn in_order_of_time(rng: &mut Rng, from: i64, to: i64) -> Vec<Message> {
 }
 
 /// The agent, to whom it is three hours ago.
-fn three_hours_ago(setup: &Setup) -> std::process::Command {
+pub fn three_hours_ago(setup: &Setup) -> std::process::Command {
     let libraries = std::fs::read_dir("/usr/lib").expect("there is one");
     let places = libraries.map(|entry| entry.expect("readable").path().join("faketime"));
     let library: Option<PathBuf> =

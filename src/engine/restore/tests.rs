@@ -6,12 +6,15 @@
 use std::collections::BTreeMap;
 
 use super::*;
+use crate::engine::codec::Writer;
+use crate::engine::correction::DeviceClock;
 use crate::engine::effect::Effects;
 use crate::engine::input::{Ingress, Input, Publish, Topic};
-use crate::engine::settings::{Combine, Revisions, Scope, SourceMetric, SourceSettings};
+use crate::engine::records::rollup_record;
+use crate::engine::settings::{Combine, Policy, Revisions, Scope, SourceMetric, SourceSettings};
 use crate::engine::tests::{MINUTE, NOON, item, settings};
-use crate::event::{Firing, Output};
-use crate::time::{MonoTime, Now};
+use crate::event::{Firing, Output, PresenceState};
+use crate::time::{ClockStatus, MonoTime, Now};
 use crate::wire::profile::{Condition, MetricField, Profile, ProfileSpec, TimeFormat};
 
 type Store = BTreeMap<Vec<u8>, Vec<u8>>;
@@ -40,7 +43,10 @@ fn two_sources(revisions: Revisions) -> Settings {
         profile: profile(name, timed),
         base: 0,
         multiples: vec![1],
+        statuses: Vec::new(),
+        expects: Vec::new(),
         metrics: vec![SourceMetric::new(0, settings.sources[0].metrics[0].aggregates)],
+        live: false,
     };
     settings.sources = vec![source("meters", true), source("plain", false)];
     settings.policies.default.revisions = revisions;
@@ -53,6 +59,13 @@ struct Gateway {
 }
 
 impl Gateway {
+    /// Whose clock is good.
+    fn new(engine: Engine) -> Self {
+        let mut gateway = Self { engine, outputs: Vec::new() };
+        gateway.handle(0, Input::Clock(ClockStatus::EXACT));
+        gateway
+    }
+
     fn handle(&mut self, minute: i64, input: Input<'_>) {
         let at = NOON + minute * MINUTE;
         let now = Now { wall: ArrivalTime(at), mono: MonoTime(at - NOON) };
@@ -78,6 +91,7 @@ impl Gateway {
     }
 
     fn caught_up(&mut self, minute: i64) {
+        self.handle(minute, Input::Clock(ClockStatus::EXACT));
         self.handle(minute, Input::Ingress(Ingress::Up));
         self.handle(minute, Input::Ingress(Ingress::CaughtUp));
     }
@@ -124,7 +138,7 @@ const NEXT_HOUR: i64 = 300;
 
 fn morning(settings: Settings) -> (Store, Vec<Output>) {
     let engine = Engine::new(settings, Generation(7), ArrivalTime(0));
-    let mut gateway = Gateway { engine, outputs: Vec::new() };
+    let mut gateway = Gateway::new(engine);
     let mut store = Store::new();
     gateway.caught_up(0);
     for minute in (0..RESTART).step_by(5) {
@@ -149,7 +163,7 @@ fn restore(store: &Store, settings: Settings) -> Result<(Engine, Vec<Loss>), Res
 }
 
 fn afternoon(engine: Engine) -> Vec<Output> {
-    let mut gateway = Gateway { engine, outputs: Vec::new() };
+    let mut gateway = Gateway::new(engine);
     gateway.caught_up(RESTART);
     gateway.send(RESTART, &reading("slow", "s", RESTART - 100), false);
     for minute in (RESTART..450).step_by(10) {
@@ -301,7 +315,7 @@ fn every_single_record(revisions: Revisions, scope: Scope) {
     let settings = || Settings { scope, ..two_sources(revisions) };
     let (store, before) = morning(settings());
     let kinds: BTreeSet<u8> = store.keys().map(|key| key[0]).collect();
-    assert_eq!(kinds, (LAYOUT..=SEED).collect(), "each kind of record is there");
+    assert_eq!(kinds, (LAYOUT..=SEED).chain([PRESENCE]).collect(), "each kind of record is there");
     let (whole, losses) = restore(&store, settings()).expect("it is whole");
     assert_eq!(losses, []);
     let expected = told(&afternoon(whole));
@@ -377,7 +391,7 @@ fn recognises_what_it_had(store: &Store, key: &[u8], settings: impl Fn() -> Sett
         return;
     }
     let (engine, _) = restore(store, settings()).expect(what);
-    let mut gateway = Gateway { engine, outputs: Vec::new() };
+    let mut gateway = Gateway::new(engine);
     gateway.handle(RESTART, Input::Ingress(Ingress::Up));
     let before = gateway.engine.books().duplicate;
     let mut sent = 0;
@@ -403,7 +417,7 @@ fn the_same_with_revisions_held_back() {
 fn the_open_window_of_a_silent_device_whose_progress_is_lost_is_told() {
     let settings = || two_sources(Revisions::Immediate);
     let engine = Engine::new(settings(), Generation(7), ArrivalTime(0));
-    let mut gateway = Gateway { engine, outputs: Vec::new() };
+    let mut gateway = Gateway::new(engine);
     let mut store = Store::new();
     gateway.caught_up(0);
     for minute in [0, 65] {
@@ -416,7 +430,7 @@ fn the_open_window_of_a_silent_device_whose_progress_is_lost_is_told() {
     store.remove(&hours[0]); // told at the second reading: it had the progress with it
     let (engine, losses) = restore(&store, settings()).expect("it is carried on");
     assert_eq!(losses, [Loss::Progress("north/a".into())]);
-    let mut gateway = Gateway { engine, outputs: Vec::new() };
+    let mut gateway = Gateway::new(engine);
     gateway.caught_up(65);
     gateway.handle(600, Input::Tick);
     let starts: Vec<_> = told(&gateway.outputs).iter().map(|told| told.start).collect();
@@ -426,7 +440,7 @@ fn the_open_window_of_a_silent_device_whose_progress_is_lost_is_told() {
 /// The store of a gateway that heard these messages, with a commit after each.
 fn hearing(messages: &[(i64, Message)], settings: Settings) -> Store {
     let engine = Engine::new(settings, Generation(7), ArrivalTime(0));
-    let mut gateway = Gateway { engine, outputs: Vec::new() };
+    let mut gateway = Gateway::new(engine);
     let mut store = Store::new();
     gateway.caught_up(0);
     for (minute, message) in messages {
@@ -434,6 +448,42 @@ fn hearing(messages: &[(i64, Message)], settings: Settings) -> Store {
         gateway.commit(&mut store);
     }
     store
+}
+
+/// Progress, and refusals where some were told: nothing of its clock.
+#[test]
+fn the_record_of_a_device_from_before_its_clock_was_in_it_is_read() {
+    for refusals in [false, true] {
+        let settings = || two_sources(Revisions::Immediate);
+        let mut store = hearing(&[(0, reading("north", "a", 0))], settings());
+        let mut w = Writer::default();
+        w.u8(0).signed(0).signed(NOON + 9 * MINUTE).signed(NOON + 7 * MINUTE);
+        if refusals {
+            w.signed(5).unsigned(2).unsigned(1);
+        }
+        store.insert([&[DEVICE][..], &0_u32.to_be_bytes()].concat(), w.0);
+        let (engine, losses) = restore(&store, settings()).expect("it is carried on");
+        assert_eq!(losses, []);
+        assert_eq!(engine.device_watermark("north", "a"), Some(EventTime(NOON + 7 * MINUTE)));
+        let device = &engine.devices[0];
+        assert_eq!(device.clock, DeviceClock::default());
+        assert_eq!(device.refusals.withheld, u64::from(refusals));
+    }
+}
+
+#[test]
+fn a_roll_up_counts_what_was_corrected_and_one_from_before_that_was_counted_is_read() {
+    let asked = crate::engine::settings::Aggregates::default();
+    let start = EventTime(NOON);
+    let mut region = crate::engine::region::Region::new("north".into(), &Policy::default());
+    let mut pane = region.pane(0, start, start + Span::from_hours(1), 1).expect("open").clone();
+    let read = |record: &[u8]| read_rollup_record(record, 1, Some).expect("it is whole").settled;
+    let before = rollup_record(&pane, &[asked]);
+    assert_eq!(read(&before), pane.settled);
+    pane.settled.corrected = 300;
+    let now = rollup_record(&pane, &[asked]);
+    assert_eq!((&now[..before.len()], now.len()), (&before[..], before.len() + 2));
+    assert_eq!(read(&now), pane.settled);
 }
 
 /// Keys of panes in hours (window 0) or days (window 1).
@@ -448,7 +498,7 @@ fn told_after(
     settings: Settings,
 ) -> Vec<(Option<String>, i64, u32)> {
     let (engine, _) = restore(store, settings).expect("it is carried on");
-    let mut gateway = Gateway { engine, outputs: Vec::new() };
+    let mut gateway = Gateway::new(engine);
     for (index, (minute, message)) in messages.iter().enumerate() {
         gateway.send(*minute, message, false);
         if index == 0 {
@@ -512,4 +562,93 @@ fn in_region_scope_a_lost_region_that_is_silent_holds_the_others_for_its_idle_ti
 #[test]
 fn in_region_scope_any_single_record_may_be_lost_too() {
     every_single_record(Revisions::Immediate, Scope::Region(Combine::Split));
+}
+
+/// State and minute of `since` of all that was told of the presence of a device.
+fn told_presence(outputs: &[Output], device: &str) -> Vec<(PresenceState, i64)> {
+    let told = outputs.iter().filter_map(|output| match output {
+        Output::Presence(it) if it.device.as_str() == device => Some(it),
+        _ => None,
+    });
+    told.map(|it| (it.state, (it.since.0 - NOON) / MINUTE)).collect()
+}
+
+#[test]
+fn a_device_whose_presence_is_lost_is_told_anew_and_the_others_are_not() {
+    let settings = || two_sources(Revisions::Immediate);
+    let messages = [
+        (0, reading("north", "quiet", 0)),
+        (0, reading("north", "a", 0)),
+        (0, reading("north", "b", 0)),
+        (40, reading("north", "a", 40)),
+        (40, reading("north", "b", 40)),
+    ];
+    let whole = hearing(&messages, settings());
+    let after = |store: &Store| {
+        let (engine, losses) = restore(store, settings()).expect("it is carried on");
+        let mut gateway = Gateway { engine, outputs: Vec::new() };
+        gateway.caught_up(40);
+        gateway.send(45, &reading("north", "a", 45), false);
+        gateway.handle(200, Input::Tick);
+        (["quiet", "a", "b"].map(|it| told_presence(&gateway.outputs, it)), losses)
+    };
+    use PresenceState::{Offline, Online};
+    let ([quiet, a, b], losses) = after(&whole);
+    assert_eq!((quiet, a, b, losses), (vec![], vec![(Offline, 75)], vec![(Offline, 70)], vec![]));
+    let keys: Vec<_> = whole.keys().filter(|key| key[0] == PRESENCE).cloned().collect();
+    assert_eq!(keys.len(), 3);
+    for damage in [Damage::Gone, Damage::Empty] {
+        let store = keys.iter().fold(whole.clone(), |store, key| damaged(&store, key, damage));
+        let ([quiet, a, b], losses) = after(&store);
+        assert_eq!(losses.is_empty(), damage == Damage::Gone, "a record that never was is no loss");
+        // By the news that comes, or by the silence that it has.
+        assert_eq!(quiet, [(Offline, 30)]);
+        assert_eq!((a, b), (vec![(Online, 45), (Offline, 75)], vec![(Offline, 70)]));
+    }
+}
+
+/// The record of a pane as a version without presence wrote it.
+fn without_presence(value: &[u8]) -> Vec<u8> {
+    let mut r = Reader(&value[1..]);
+    let flags = r.u8().expect("flags");
+    let numbers = 3 + usize::from(flags & 0x10 != 0);
+    let mut w = Writer::default();
+    w.u8(1).u8(flags & !0x20);
+    (0..numbers).for_each(|_| {
+        w.signed(r.signed().expect("progress"));
+    });
+    (0..2).for_each(|_| {
+        r.signed().expect("presence");
+    });
+    w.0.extend(r.0);
+    w.0
+}
+
+#[test]
+fn the_store_of_a_version_without_presence_is_carried_on() {
+    let settings = || two_sources(Revisions::Immediate);
+    let mut store =
+        hearing(&[(0, reading("north", "a", 0)), (0, reading("north", "b", 0))], settings());
+    store.retain(|key, _| key[0] != PRESENCE);
+    let mut rewritten = 0;
+    for (key, value) in &mut store {
+        if key[0] == PANE && value[0] == 1 && value[1] & 0x20 != 0 {
+            *value = without_presence(value);
+            rewritten += 1;
+        }
+    }
+    assert_eq!(rewritten, 2);
+    let (engine, losses) = restore(&store, settings()).expect("it is carried on");
+    assert_eq!(losses, []);
+    let mut gateway = Gateway { engine, outputs: Vec::new() };
+    gateway.caught_up(100);
+    gateway.send(110, &reading("north", "a", 110), false);
+    gateway.handle(135, Input::Tick);
+    use PresenceState::{Offline, Online};
+    assert_eq!(told_presence(&gateway.outputs, "a"), [(Online, 110)]);
+    assert_eq!(
+        told_presence(&gateway.outputs, "b"),
+        [(Offline, 130)],
+        "its silence begins with us"
+    );
 }

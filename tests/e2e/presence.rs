@@ -1,0 +1,255 @@
+//! Who is offline, between real brokers: a device that is killed, a broker that is away, an agent that is stopped.
+
+use std::time::Duration;
+
+use rumqttc::{Client, Connection, Event, LastWill, MqttOptions, Packet, QoS};
+use serde_json::Value;
+
+use crate::agent::Agent;
+use crate::central::Arrived;
+use crate::fleet::{self, HOUR, Message, sample};
+use crate::outages::three_hours_ago;
+use crate::setup::{Options, Setup};
+
+const DEVICES: usize = 500;
+
+impl Arrived {
+    /// What was told of presence, each once, by device.
+    fn presence(&self) -> Vec<(&str, &Value)> {
+        let mut all: Vec<(&str, &Value)> = Vec::new();
+        for (topic, body) in &self.others {
+            let device = topic.strip_prefix("presence/").and_then(|rest| rest.split('/').nth(1));
+            // An acknowledgement may be lost: the same bytes come again.
+            if let Some(device) = device.filter(|device| !all.contains(&(*device, body))) {
+                all.push((device, body));
+            }
+        }
+        all
+    }
+
+    fn states(&self, device: &str) -> Vec<&str> {
+        let of = self.presence().into_iter().filter(|(name, _)| *name == device);
+        of.map(|(_, body)| body["state"].as_str().expect("a word")).collect()
+    }
+
+    fn in_state(&self, state: &str) -> Vec<&Value> {
+        let all = self.others.iter().filter(|(topic, _)| topic.starts_with("presence/"));
+        all.map(|(_, body)| body).filter(|body| body["state"] == state).collect()
+    }
+
+    fn gaps(&self) -> Vec<&Value> {
+        let mut gaps: Vec<&Value> = Vec::new();
+        for (topic, body) in &self.others {
+            if topic == "gateway-gap" && !gaps.contains(&body) {
+                gaps.push(body);
+            }
+        }
+        gaps
+    }
+}
+
+/// A reading of each, all of them at this time.
+fn round(time: i64) -> Vec<Message> {
+    (0..DEVICES).map(|number| sample("north", &format!("m{number:03}"), time, 1.0)).collect()
+}
+
+fn number(body: &Value, field: &str) -> i64 {
+    body[field].as_i64().unwrap_or_else(|| panic!("{field} of {body}"))
+}
+
+fn nothing_wrong(setup: &Setup) {
+    assert_eq!(setup.central.arrived().contradictions, Vec::<String>::new());
+}
+
+/// Pain 28: the agent is stopped for three hours, by its clock; what is sent meanwhile waits at the broker.
+#[test]
+fn an_agent_that_was_stopped_for_three_hours_tells_one_gap_and_none_of_500_devices_offline() {
+    let setup = Setup::new();
+    let then = fleet::now() - 3 * HOUR;
+    let mut agent = Agent::spawn(three_hours_ago(&setup));
+    agent.hears("caught up");
+    setup.publish(&round(then));
+    setup.central.until("a fleet", |arrived| arrived.in_state("online").len() >= DEVICES);
+    agent.stop();
+
+    for quarter in 1..12 {
+        setup.publish(&round(then + quarter * HOUR / 4));
+    }
+    let mut agent = setup.agent();
+    agent.hears("session_present=true");
+    agent.hears("caught up");
+    setup.central.until("the gap", |arrived| !arrived.gaps().is_empty());
+    setup.publish(&round(fleet::now()));
+    setup.publish(&[sample("watch", "last", fleet::now(), 1.0)]);
+    setup.central.until("whoever came last", |arrived| !arrived.states("last").is_empty());
+    {
+        let arrived = setup.central.arrived();
+        assert_eq!(arrived.in_state("offline"), Vec::<&Value>::new());
+        assert_eq!(arrived.in_state("online").len(), DEVICES + 1, "each once, and the last");
+        let [gap] = arrived.gaps()[..] else { panic!("{:?}", arrived.gaps()) };
+        assert_eq!(gap["cause"], "agent-stopped");
+        let length = number(gap, "end") - number(gap, "start");
+        assert!((2 * HOUR..4 * HOUR).contains(&length), "{gap}");
+    }
+    nothing_wrong(&setup);
+    agent.stop();
+}
+
+/// Silence that makes offline in the test below, in seconds.
+const SILENCE: u64 = 6;
+
+/// The broker is away for longer than a device may be silent, first with its sessions and then without; after that the
+/// devices really fall silent.
+#[test]
+fn a_broker_that_is_away_makes_none_of_500_devices_offline_with_its_sessions_or_without() {
+    let options = Options {
+        tables: "[[device]]\npattern = \"m*\"\noffline-after = \"6s\"\n[presence]\ngap-after = \"2s\"\n",
+        ..Options::default()
+    };
+    let mut setup = Setup::with(&options);
+    let mut agent = setup.agent();
+    agent.hears("caught up");
+    let hour = fleet::now().div_euclid(HOUR) * HOUR - HOUR;
+    setup.publish(&round(hour));
+    setup.central.until("a fleet", |arrived| arrived.in_state("online").len() >= DEVICES);
+    let mut heard_at = 0;
+    for (turn, forgets) in [(1, false), (2, true)] {
+        setup.publish(&round(hour + turn * 2));
+        setup.round_trip();
+        if forgets {
+            setup.devices.kill();
+            setup.devices.forget();
+        } else {
+            setup.devices.stop();
+        }
+        agent.hears("ingress down");
+        // Longer than any of them may be silent: it is the time itself that is waited for.
+        assert!(!agent.says_within(Duration::from_secs(SILENCE + 1), &["panicked"]));
+        setup.devices.run();
+        agent.hears(&format!("connected to the devices' broker session_present={}", !forgets));
+        agent.hears("caught up");
+        heard_at = fleet::now();
+        setup.publish(&round(hour + turn * 2 + 1));
+        let gaps = usize::try_from(turn).expect("small");
+        setup.central.until("the gap", |arrived| arrived.gaps().len() == gaps);
+        let arrived = setup.central.arrived();
+        assert_eq!(arrived.in_state("offline"), Vec::<&Value>::new(), "turn {turn}");
+        let gap = arrived.gaps()[gaps - 1];
+        assert_eq!(gap["cause"], "broker-away");
+        assert!(number(gap, "end") - number(gap, "start") > 6_000, "{gap}");
+    }
+    setup.central.until("silence", |arrived| arrived.in_state("offline").len() >= DEVICES);
+    for body in setup.central.arrived().in_state("offline") {
+        assert!(number(body, "since") >= heard_at + 6_000, "too early, by {heard_at}: {body}");
+    }
+    nothing_wrong(&setup);
+    agent.stop();
+}
+
+/// A meter with a connection of its own, and a last will.
+struct Meter {
+    client: Client,
+    connection: Connection,
+    name: &'static str,
+}
+
+impl Meter {
+    fn connects(port: u16, name: &'static str) -> Self {
+        let mut options = MqttOptions::new(name, "127.0.0.1", port);
+        let topic = format!("meters/north/{name}/status");
+        options.set_last_will(LastWill::new(topic, "offline", QoS::AtLeastOnce, false));
+        let (client, connection) = Client::new(options, 10);
+        Self { client, connection, name }
+    }
+
+    /// Sends a reading; returns when the broker has it.
+    fn sends(&mut self, time: i64) {
+        let Message { topic, payload } = sample("north", self.name, time, 1.0);
+        self.client.publish(topic, QoS::AtLeastOnce, false, payload).expect("room for one");
+        for event in self.connection.iter() {
+            if matches!(event.expect("the broker is there"), Event::Incoming(Packet::PubAck(_))) {
+                return;
+            }
+        }
+        panic!("the connection of {} ended", self.name);
+    }
+}
+
+/// A device whose power fails takes no leave: the broker tells its will.
+#[test]
+fn a_device_that_is_killed_is_suspect_at_once_and_offline_if_it_does_not_come_back() {
+    let options = Options {
+        meters: "status = [{ topic = \"meters/{region}/{device}/status\" }]\nwill-debounce = \"2s\"",
+        ..Options::default()
+    };
+    let setup = Setup::with(&options);
+    let port = setup.devices.port();
+    let mut agent = setup.agent();
+    agent.hears("caught up");
+    let hour = fleet::now().div_euclid(HOUR) * HOUR - HOUR;
+    let dies = |name| {
+        Meter::connects(port, name).sends(hour); // and it is gone, without a word
+        setup.central.until("its will", |arrived| arrived.states(name) == ["online", "suspect"]);
+    };
+    dies("back");
+    let mut back = Meter::connects(port, "back");
+    back.sends(hour + 1);
+    for name in ["gone", "after"] {
+        dies(name);
+        setup.central.until("that it is offline", |arrived| {
+            arrived.states(name) == ["online", "suspect", "offline"]
+        });
+    }
+    {
+        let arrived = setup.central.arrived();
+        assert_eq!(arrived.states("back"), ["online", "suspect", "online"], "its debounce is over");
+        let of = |name| arrived.presence().into_iter().filter(move |(device, _)| *device == name);
+        let [_, suspect, offline] = of("gone").map(|(_, body)| body).collect::<Vec<_>>()[..] else {
+            panic!("three");
+        };
+        assert_eq!((&suspect["cause"], &offline["cause"]), (&"will".into(), &"will".into()));
+        assert_eq!(number(offline, "since") - number(suspect, "since"), 2_000, "exactly");
+    }
+    nothing_wrong(&setup);
+    agent.stop();
+}
+
+fn device(setup: &Setup, arguments: &[&str]) -> (Option<i32>, String) {
+    let mut command = crate::agent::command(&setup.config(), "device");
+    let output = command.args(arguments).output().expect("it is built");
+    (output.status.code(), String::from_utf8(output.stdout).expect("UTF-8"))
+}
+
+#[test]
+fn a_device_is_listed_shown_and_forgotten_while_the_agent_is_stopped() {
+    let setup = Setup::new();
+    assert_eq!(device(&setup, &["list"]).0, Some(66), "there is no store yet");
+    let mut agent = setup.agent();
+    agent.hears("caught up");
+    let hour = fleet::now().div_euclid(HOUR) * HOUR - HOUR;
+    setup.publish(&[sample("north", "a", hour, 1.0), sample("moor", "b", hour, 1.0)]);
+    setup.central.until("both", |arrived| arrived.in_state("online").len() == 2);
+    assert_eq!(device(&setup, &["list"]).0, Some(69), "the agent has the store to itself");
+    agent.stop();
+
+    let (code, list) = device(&setup, &["list"]);
+    let lines: Vec<_> = list.lines().collect();
+    assert_eq!((code, lines.len()), (Some(0), 2), "{list}");
+    assert!(lines[0].starts_with("moor/b ") && lines[0].contains(" online "), "{list}");
+    let (code, shown) = device(&setup, &["show", "north/a"]);
+    assert!(code == Some(0) && shown.contains("\nwatermark     20"), "{shown}");
+    assert_eq!(device(&setup, &["show", "north/c"]).0, Some(65));
+    assert_eq!(device(&setup, &["forget", "nobody"]).0, Some(64));
+    assert_eq!(device(&setup, &["forget", "north/a"]).0, Some(0));
+    assert_eq!(device(&setup, &["forget", "north/a"]).0, Some(65), "it is forgotten already");
+
+    let mut agent = setup.agent();
+    agent.hears("caught up");
+    setup
+        .central
+        .until("that it is forgotten", |arrived| arrived.states("a") == ["online", "forgotten"]);
+    setup.publish(&[sample("north", "a", hour + 1, 1.0)]);
+    setup.central.until("it again", |arrived| arrived.states("a").len() == 3);
+    nothing_wrong(&setup);
+    agent.stop();
+}
