@@ -570,7 +570,7 @@ fn without_presence(value: &[u8]) -> Vec<u8> {
     (0..numbers).for_each(|_| {
         w.signed(r.signed().expect("progress"));
     });
-    (0..2).for_each(|_| drop(r.signed().expect("presence")));
+    let _moved_with_news = [r.signed(), r.signed()].map(|it| it.expect("presence"));
     w.0.extend(r.0);
     w.0
 }
