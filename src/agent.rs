@@ -8,40 +8,44 @@
 //! acknowledge what was never written.
 
 mod adrift;
+mod alerts;
 pub mod devices;
+mod holding;
 mod hurry;
+mod incoming;
 mod leaving;
 mod links;
 mod observed;
 mod opening;
 mod telling;
+mod timekeeping;
 
-use std::future::Future;
+use std::future::{Future, ready};
 use std::pin::pin;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
 use tracing::{debug, error, info, trace, warn};
 
-use crate::clock::Clock;
+use crate::clock::{Clock, Keeper};
 use crate::config::Config;
 use crate::egress::{Egress, EgressEvent, PublishError, TOLD};
 use crate::engine::Engine;
 use crate::engine::effect::Effects;
-use crate::engine::input::{self, Input, Publish, Topic};
+use crate::engine::input::Input;
 use crate::engine::restore::RestoreError;
-use crate::ingress::{AckToken, Ingress, IngressEvent, Received};
+use crate::ingress::{AckToken, Ingress, IngressEvent};
 use crate::phase::{Phase, reach};
 use crate::status::LinkState;
 use crate::status::socket::{Request, Server};
 use crate::store::{Entry, Outbox, SledStore, Store, StoreError, Subscriptions};
-use crate::time::{ArrivalTime, ClockStatus, Now};
+use crate::time::{ClockStatus, MonoTime, Now};
 use crate::wire::encode::{Identity, encode};
 
 use self::adrift::Adrift;
 use self::leaving::leave;
-use self::links::egress_config;
 pub use self::links::{connections, ingress_config, status_places};
+use self::links::{date, egress_config};
 use self::observed::{Observed, down, enter};
 use self::opening::{commit_now, open_store};
 use self::telling::Telling;
@@ -96,12 +100,15 @@ pub async fn run(
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), AgentError> {
     let mut shutdown = pin!(shutdown);
-    let since = clock.now().wall;
-    let mut session = Session::open(config, clock, since)?;
+    let started = clock.now().mono;
+    let mut session = Session::open(config, clock, started)?;
+    // Before anybody is asked. What is kept moves with what is heard, under whatever clock: it costs no commit.
+    clock.set_floor(session.engine.listened());
+    let keeper = Keeper::start(clock);
     let mut server = Server::start(&status_places(config)).await;
     let mut pause = STORE_PAUSES.0;
     loop {
-        let failed = match session.work(&mut shutdown, &mut server).await {
+        let failed = match session.work(&mut shutdown, &mut server, &keeper).await {
             Ok(()) => return Ok(leave(session).await?),
             Err(failed) => failed,
         };
@@ -112,8 +119,8 @@ pub async fn run(
         );
         let last = session.status();
         drop(session);
-        let adrift = Adrift::new(config, clock, last, &failed);
-        let reopened = adrift.reopens(since, &mut pause, &mut server, &mut shutdown).await;
+        let adrift = Adrift::new(config, clock, &keeper, last, &failed);
+        let reopened = adrift.reopens(started, &mut pause, &mut server, &mut shutdown).await;
         let Some(again) = reopened else { return Ok(()) };
         session = again;
         info!("the store is open again");
@@ -146,6 +153,9 @@ struct Session<'a> {
     /// Everything that the devices' broker had queued is processed.
     caught_up: bool,
     observed: Observed,
+    /// What was last logged of messages that are held.
+    holding: Option<holding::Told>,
+    /// When the clock is asked next what it is worth, while messages are held for it.
     telling: Telling,
 }
 
@@ -157,11 +167,13 @@ enum Wake {
     Look,
     Ingress(IngressEvent),
     Commit,
+    Held,
     Tick,
+    Clock,
 }
 
 impl<'a> Session<'a> {
-    fn open(config: &'a Config, clock: &'a Clock, since: ArrivalTime) -> Result<Self, AgentError> {
+    fn open(config: &'a Config, clock: &'a Clock, started: MonoTime) -> Result<Self, AgentError> {
         let now = clock.now();
         let (mut store, engine) = open_store(config, now)?;
         reach(Phase::Recovering);
@@ -175,10 +187,11 @@ impl<'a> Session<'a> {
         let mut ingress = ingress_config(config, engine.settings());
         let subscriptions = Subscriptions::open(&config.store.path, &ingress.filters);
         ingress.dropped_filters = subscriptions.dropped();
-        let egress = egress_config(config, &identity.generation.to_string());
+        date(&mut ingress.broker, clock);
+        let egress = egress_config(config, clock, &identity.generation.to_string());
         info!(devices = %ingress.broker, central = %egress.broker, "connecting");
         let addresses = [ingress.broker.to_string(), egress.broker.to_string()];
-        let mut observed = Observed::new(since, now, addresses);
+        let mut observed = Observed::new(started, now, addresses);
         observed.no_room_before(engine.books().no_room);
         let clock_of_arrivals = clock.clone();
         let mut session = Self {
@@ -199,9 +212,12 @@ impl<'a> Session<'a> {
             committed_at: None,
             acknowledged: 0,
             observed,
+            holding: None,
             telling: Telling::new(Instant::now()),
         };
+        session.handle(Input::Boot(clock.boot_id().0), now);
         session.handle(Input::Clock(session.clock_status), now);
+        session.tell_holding();
         // What a new store or a changed configuration has to say of itself is in the store before anything happens.
         commit_now(&mut store, &mut session.engine, &mut session.outbox)?;
         session.store = Some(store);
@@ -212,16 +228,21 @@ impl<'a> Session<'a> {
         &mut self,
         shutdown: &mut (impl Future<Output = ()> + Unpin),
         server: &mut Server,
+        keeper: &Keeper,
     ) -> Result<(), StoreError> {
+        // What it had to say while the store was away.
+        self.on_clock();
         loop {
-            match self.wait(shutdown, server).await {
+            match self.wait(shutdown, server, keeper).await {
                 Wake::Shutdown => return Ok(()),
                 Wake::Egress(event) => self.on_egress(event),
                 Wake::Asked(request) => request.answer(&self.status()),
                 Wake::Look => self.look(),
                 Wake::Ingress(event) => self.on_ingress(event),
                 Wake::Commit => self.commit().await?,
+                Wake::Held => self.go_through_held().await?,
                 Wake::Tick => self.tick(),
+                Wake::Clock => self.on_clock(),
             }
             self.hurry();
             if self.must_commit() {
@@ -237,6 +258,7 @@ impl<'a> Session<'a> {
         &mut self,
         shutdown: &mut (impl Future<Output = ()> + Unpin),
         server: &mut Server,
+        keeper: &Keeper,
     ) -> Wake {
         let tick_at = self.tick_at();
         tokio::select! {
@@ -245,6 +267,9 @@ impl<'a> Session<'a> {
             event = self.egress.next() => Wake::Egress(event),
             request = server.next() => Wake::Asked(request),
             () = sleep_until(self.telling.look_at) => Wake::Look,
+            () = keeper.changed() => Wake::Clock,
+            // Before anything newer.
+            () = ready(()), if self.engine.held_wanted().is_some() => Wake::Held,
             () = until(self.commit_at) => Wake::Commit,
             event = self.ingress.next() => Wake::Ingress(event),
             () = until(tick_at) => Wake::Tick,
@@ -259,90 +284,38 @@ impl<'a> Session<'a> {
     }
 
     fn tick(&mut self) {
-        let status = self.clock.status();
-        if status != self.clock_status {
-            info!(quality = ?status.quality, "the gateway's clock");
-            self.clock_status = status;
-            self.handle(Input::Clock(status), self.clock.now());
-        }
-        self.handle(Input::Tick, self.clock.now());
-    }
-
-    fn on_ingress(&mut self, event: IngressEvent) {
         let now = self.clock.now();
-        match event {
-            IngressEvent::Message(message) => self.on_message(&message),
-            IngressEvent::Up { session_present } => {
-                info!(session_present, "connected to the devices' broker");
-                if !session_present && self.engine.books().received > 0 {
-                    warn!(
-                        "the devices' broker no longer had our session: it expired or the broker lost it, and what was \
-                         published since we last listened is lost; check its persistence, and broker.session-expiry"
-                    );
-                }
-                enter(&mut self.observed.broker, LinkState::CatchingUp, now);
-                self.observed.refused_filters.clear();
-                self.handle(Input::Ingress(input::Ingress::Up), now);
-            }
-            IngressEvent::CaughtUp => {
-                info!("caught up with what the broker had queued");
-                self.caught_up = true;
-                self.subscriptions.settle();
-                enter(&mut self.observed.broker, LinkState::Connected, now);
-                self.telling.soon(Instant::now());
-                self.handle(Input::Ingress(input::Ingress::CaughtUp), now);
-            }
-            IngressEvent::AcksSettled => {
-                let through = self.acknowledged;
-                self.handle(Input::Ingress(input::Ingress::AcksSettled { through }), now);
-            }
-            IngressEvent::Down { error } => {
-                debug!(%error, "not connected to the devices' broker");
-                self.caught_up = false;
-                down(&mut self.observed.broker, &error, now);
-                self.telling.soon(Instant::now());
-                self.handle(Input::Ingress(input::Ingress::Down), now);
-            }
-            IngressEvent::Refused { filters } => {
-                error!(?filters, "the devices' broker refused to subscribe us; check its ACL");
-                self.observed.refused_filters = filters;
-                self.telling.soon(Instant::now());
-            }
-        }
-    }
-
-    fn on_message(&mut self, message: &Received) {
-        let publish = Publish {
-            topic: Topic::Name(&message.topic),
-            payload: &message.payload,
-            retain: message.retain,
-            dup: message.dup,
-        };
-        self.handle(Input::Publish(publish), message.arrival);
-        self.observed.no_room(self.engine.books().no_room, message.arrival);
-        self.uncommitted.push(message.ack);
-        self.commit_soon();
-        reach(Phase::Receiving);
+        self.tell_of_the_clock(now);
+        self.handle(Input::Tick, now);
+        self.tell_holding();
     }
 
     fn handle(&mut self, input: Input<'_>, now: Now) {
         self.engine.handle(input, now, &mut self.effects);
-        for output in self.effects.outputs.drain(..) {
+        let mut outputs = std::mem::take(&mut self.effects.outputs);
+        for output in outputs.drain(..) {
+            alerts::log(&output);
             let encoded = encode(&output, &self.identity, self.config.upstream.fields);
-            let appended = self.outbox.append(Entry {
+            self.append(Entry {
                 topic: encoded.topic,
                 payload: encoded.payload,
                 class: encoded.class,
                 supersedes: encoded.supersedes,
                 queued: now.wall,
             });
-            if !appended.evicted.is_empty() {
-                self.observed.evicted(appended.evicted.iter().map(|(_, class)| *class), now);
-                warn!(evicted = ?appended.evicted, "the outbox is full; the least valuable had to go");
-            }
         }
+        self.effects.outputs = outputs;
         if self.outbox.has_changes() {
             self.commit_soon();
+        }
+    }
+
+    fn append(&mut self, entry: Entry) {
+        let appended = self.outbox.append(entry);
+        if !appended.evicted.is_empty() {
+            let classes = appended.evicted.iter().map(|(_, class)| *class);
+            self.observed.evicted(classes, self.clock.now());
+            warn!(evicted = ?appended.evicted, "the outbox is full; the least valuable had to go");
         }
     }
 

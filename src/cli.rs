@@ -228,7 +228,7 @@ fn run_agent(config: &Config) -> Result<ExitCode, Failure> {
         tracing::warn!("{warning}");
     }
     heap::keep_little();
-    let clock = Clock::start();
+    let clock = Clock::start_with(config.clock.clone());
     runtime()?.block_on(async { agent::run(config, &clock, asked_to_end()).await }).map_err(
         |error| {
             let code = if error.is_of_configuration() { exit::CONFIG } else { exit::IO_ERROR };

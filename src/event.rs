@@ -97,6 +97,8 @@ pub struct Firing {
     pub samples: u32,
     /// How many of these carry the arrival time because their own stamp was unusable.
     pub stamped: u32,
+    /// How many of these carry their device time corrected by the offset of the device's clock.
+    pub corrected: u32,
     /// The window began before the store that computed it existed.
     pub partial: bool,
     /// Quality of the gateway's clock when it fired.
@@ -170,6 +172,27 @@ pub struct RegionResult {
     pub metrics: Vec<MetricResult>,
 }
 
+/// How an event time was made that is not the device time as it was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Method {
+    /// The estimated offset of the device's clock was added to it.
+    Offset,
+    /// The arrival time took its place.
+    Arrival,
+}
+
+/// What an event time was before it was corrected or replaced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Moved {
+    /// Raw device time, where one could be read.
+    pub device_time: Option<i64>,
+    /// What was added to it.
+    pub offset: Option<Span>,
+    /// How the event time was made.
+    pub method: Method,
+}
+
 /// A record that came after its window was final. Forwarded whole.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LateRecord {
@@ -181,6 +204,8 @@ pub struct LateRecord {
     pub device: DeviceId,
     /// Its event time.
     pub time: EventTime,
+    /// How that was made, where it is not the device time as written.
+    pub moved: Option<Moved>,
     /// The window it would have gone to.
     pub window: WindowId,
     /// Start of that window.
@@ -189,8 +214,11 @@ pub struct LateRecord {
     pub end: EventTime,
     /// The watermark when it arrived.
     pub watermark: EventTime,
-    /// When it arrived; `None` in a replay of payloads without arrival times.
+    /// When it arrived; `None` where nobody knows: in a replay of payloads without arrival times, or of what was held
+    /// when the gateway was switched off and never had the time.
     pub arrival: Option<ArrivalTime>,
+    /// Quality of the gateway's clock.
+    pub clock: ClockQuality,
     /// The record as received: the payload, or its item of an array.
     pub content: Vec<u8>,
 }
@@ -203,7 +231,8 @@ pub enum Reason {
     Future,
     /// Quarantined: event time older than `past-limit`.
     Past,
-    /// Quarantined: no usable device time and no arrival time to take its place.
+    /// Quarantined: no usable device time and no arrival time to take its place, or one of a time when the gateway was
+    /// on and never knew what time it was.
     NoTime,
     /// Quarantined: the region and device already belong to another source.
     OtherSource,
@@ -254,8 +283,12 @@ pub struct Refused {
     pub topic: String,
     /// Raw device time, where one could be read.
     pub device_time: Option<i64>,
-    /// When it arrived; `None` in a replay of payloads without arrival times.
+    /// The offset that was added to it before it was refused.
+    pub offset: Option<Span>,
+    /// When it arrived; `None` as of a late record.
     pub arrival: Option<ArrivalTime>,
+    /// Quality of the gateway's clock.
+    pub clock: ClockQuality,
     /// The first bytes of what was received, at most [`Refused::CONTENT_LIMIT`].
     pub content: Vec<u8>,
     /// Length of all that was received, in bytes.
@@ -291,18 +324,96 @@ pub struct Alert {
     pub region: RegionId,
     /// Device it happened to.
     pub device: DeviceId,
-    /// Its watermark then.
+    /// Its watermark then; [`EventTime::MIN`] before the first.
     pub watermark: EventTime,
+    /// Quality of the gateway's clock.
+    pub clock: ClockQuality,
 }
 
 /// Kinds of alerts. The names are part of the upstream contract.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AlertKind {
     /// The device lags more than `max-hold` behind its region: the region no longer waits for it.
     HeldOut,
     /// It is back within `max-hold`.
     BackIn,
+    /// The device writes its times in another unit than before, and each is read as what it is.
+    UnitChanged {
+        /// How it wrote them before.
+        before: TimeUnit,
+        /// How it does now.
+        unit: TimeUnit,
+    },
+    /// The device wrote a local time that its zone leaves out; it counts as if the clocks had not been changed.
+    SkippedHour {
+        /// What the first such time of this change is read as.
+        time: EventTime,
+    },
+    /// The device's clock is off by this (event time less device time), and its times are corrected from now on, or by
+    /// another offset than before.
+    ClockCorrected(Span),
+    /// The same, and nothing is corrected (`correct = "flag"`).
+    ClockWrong(Span),
+    /// The device's clock is right again, and this is the delay.
+    ClockRight(Span),
+}
+
+impl AlertKind {
+    /// Its name in messages.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::HeldOut => "held-out",
+            Self::BackIn => "back-in",
+            Self::UnitChanged { .. } => "unit-changed",
+            Self::SkippedHour { .. } => "skipped-hour",
+            Self::ClockCorrected(_) => "clock-corrected",
+            Self::ClockWrong(_) => "clock-wrong",
+            Self::ClockRight(_) => "clock-right",
+        }
+    }
+
+    /// Of what speaks of the device's clock: its offset, event time less device time.
+    pub const fn clock_offset(&self) -> Option<Span> {
+        match self {
+            Self::ClockCorrected(offset) | Self::ClockWrong(offset) | Self::ClockRight(offset) => {
+                Some(*offset)
+            }
+            _ => None,
+        }
+    }
+}
+
+/// How a device writes its times. The names are part of the upstream contract.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum TimeUnit {
+    /// Seconds since the epoch.
+    Seconds,
+    /// Milliseconds since the epoch.
+    Milliseconds,
+    /// Microseconds since the epoch.
+    Microseconds,
+    /// Nanoseconds since the epoch.
+    Nanoseconds,
+    /// Date and time of day.
+    Text,
+}
+
+impl TimeUnit {
+    /// All of them.
+    pub const ALL: [Self; 5] =
+        [Self::Seconds, Self::Milliseconds, Self::Microseconds, Self::Nanoseconds, Self::Text];
+
+    /// Its name in messages.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Seconds => "seconds",
+            Self::Milliseconds => "milliseconds",
+            Self::Microseconds => "microseconds",
+            Self::Nanoseconds => "nanoseconds",
+            Self::Text => "text",
+        }
+    }
 }
 
 /// A device came or went (SPEC 5).

@@ -19,7 +19,7 @@ use crate::engine::effect::Effects;
 use crate::engine::input::{Ingress, Input, Publish, Topic};
 use crate::engine::settings::ClockRules;
 use crate::ids::Generation;
-use crate::time::{ArrivalTime, MonoTime, Now};
+use crate::time::{ArrivalTime, ClockStatus, MonoTime, Now};
 use crate::wire::encode::{Identity, encode_line};
 use crate::wire::scan::Scanner;
 
@@ -204,6 +204,11 @@ impl<W: Write> Replay<W> {
             bad: 0,
             first_bad: None,
         };
+        if clock == ClockRules::Applied {
+            // What the recorder wrote down is the time of this world.
+            let exact = Input::Clock(ClockStatus::EXACT);
+            replay.engine.handle(exact, now, &mut replay.effects);
+        }
         for change in [Ingress::Up, Ingress::CaughtUp] {
             replay.engine.handle(Input::Ingress(change), now, &mut replay.effects);
         }

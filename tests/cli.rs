@@ -26,7 +26,7 @@ const USAGE: u8 = 64;
 const UNKNOWN: u8 = 3;
 
 const GOOD: &str = r#"gateway.id = "gw"
-
+clock.trust-host = true
 [broker]
 host = "127.0.0.1"
 port = 1

@@ -9,9 +9,9 @@ const SHIPPED: &str = include_str!("../config/tidegate.toml");
 const MINIMAL: &str = include_str!("../config/minimal.toml");
 
 fn described(config: &Config) -> String {
-    let Config { gateway, broker, upstream, store, status, .. } = config;
+    let Config { gateway, clock, broker, upstream, store, status, .. } = config;
     format!(
-        "{gateway:?} {broker:?} {upstream:?} {store:?} {status:?} {:?}",
+        "{gateway:?} {clock:?} {broker:?} {upstream:?} {store:?} {status:?} {:?}",
         config.settings(Mode::Run)
     )
 }
@@ -70,6 +70,7 @@ fn a_mistake_is_told_with_its_line_and_what_would_be_right() {
 const UNWISE: &[(&str, &str, &str)] = &[
     ("gateway.id = \"localhost\"", ":1:9: gateway.id", "cannot be told apart"),
     ("gateway.id = \"raspberrypi\"", ":1:9: gateway.id", "every machine of the same image"),
+    ("gateway.id = \"a\"", ": clock.servers", "three or more"),
     (
         "[defaults]\nidle-timeout = \"5m\"\ninterval = \"1m\"\noffline-after = \"90s\"",
         ":4:1: defaults.offline-after",

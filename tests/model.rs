@@ -6,8 +6,12 @@
 
 #[path = "model/attendance.rs"]
 mod attendance;
+#[path = "model/clocks.rs"]
+mod clocks;
 #[path = "model/found.rs"]
 mod found;
+#[path = "model/gate.rs"]
+mod gate;
 #[path = "model/gateway.rs"]
 mod gateway;
 #[path = "model/pains.rs"]
@@ -29,10 +33,10 @@ use tidegate::engine::restore::Restorer;
 use tidegate::engine::settings::ClockRules;
 use tidegate::event::{AlertKind, Cause, Firing, MetricResult, Output};
 use tidegate::ids::Generation;
-use tidegate::time::{ArrivalTime, MonoTime, Now};
+use tidegate::time::{ArrivalTime, ClockStatus, MonoTime, Now};
 
 use gateway::{Gateway, Hearing, config};
-use plan::{Plan, plans};
+use plan::{Plan, beating, plans};
 use reference::{Answer, Content, Key, Message, Metric, Place, RegionContent, Step, What, answer};
 
 /// So many, or as many as `PROPTEST_CASES` says.
@@ -97,6 +101,7 @@ fn told(output: &Output) -> Option<(Key, reference::Firing)> {
     let content = Content {
         samples: firing.samples,
         stamped: firing.stamped,
+        corrected: firing.corrected,
         first_at: result.first.0,
         last_at: result.last.0,
         metrics: ["v", "w"].map(|name| told_metric(&result.metrics, name)),
@@ -119,6 +124,7 @@ fn told_region(output: &Output) -> Option<((String, &'static str, i64), RegionCo
     let content = RegionContent {
         samples: firing.samples,
         stamped: firing.stamped,
+        corrected: firing.corrected,
         reporting: result.reporting,
         metrics: ["v", "w"].map(|name| told_region_metric(&result.metrics, name)),
     };
@@ -133,7 +139,7 @@ fn told_late(output: &Output) -> Option<(Key, i64, i64, String)> {
 }
 
 /// The books as the ledger says they are after a step.
-fn expected_books(answer: &Answer, step: usize) -> [u64; 8] {
+fn expected_books(answer: &Answer, step: usize) -> [u64; 9] {
     let after = &answer.after[step];
     let ledger = &answer.ledger[..after.entries];
     let count = |place: fn(&Place) -> bool| {
@@ -147,11 +153,13 @@ fn expected_books(answer: &Answer, step: usize) -> [u64; 8] {
         count(|place| *place == Place::Valueless),
         count(|place| *place == Place::RetainedIgnored),
         ledger.iter().filter(|entry| entry.stamped && entry.at.is_some()).count() as u64,
+        ledger.iter().filter(|entry| entry.corrected.is_some() && entry.at.is_some()).count()
+            as u64,
         after.malformed,
     ]
 }
 
-fn books(books: &Books) -> [u64; 8] {
+fn books(books: &Books) -> [u64; 9] {
     [
         books.aggregated,
         books.late,
@@ -160,6 +168,7 @@ fn books(books: &Books) -> [u64; 8] {
         books.valueless,
         books.retained_ignored,
         books.stamped,
+        books.corrected,
         books.malformed,
     ]
 }
@@ -220,7 +229,7 @@ impl<'a> Follower<'a> {
         self.reports_move_on(gateway, step)?;
         self.regions_keep_up(gateway, step)?;
         self.seen = gateway.outputs.len();
-        Ok(())
+        nobody_is_ahead(gateway, self.plan)
     }
 
     fn reports_move_on(&mut self, gateway: &Gateway<'_>, step: usize) -> Result<(), TestCaseError> {
@@ -250,7 +259,7 @@ impl<'a> Follower<'a> {
             let window = if *name == "day" { rules.multiple } else { rules.base };
             let Some(bounds) = after.regions.get(region) else { continue };
             let passed = start + window.size - 1 <= bounds.now;
-            let long_open = rollup.opened.saturating_add(rules.revision_delay) <= after.stamp;
+            let long_open = rollup.opened.saturating_add(rules.revision_delay) <= after.duration;
             if passed && long_open && !rollup.disputed && rollup.step <= step {
                 let key = (region.clone(), *name, *start);
                 let is_told =
@@ -286,6 +295,9 @@ fn alerts(outputs: &[Output]) -> Result<(), TestCaseError> {
     let mut held_out = BTreeMap::new();
     for output in outputs {
         let Output::Alert(alert) = output else { continue };
+        if alert.kind.clock_offset().is_some() {
+            continue;
+        }
         let is_out = alert.kind == AlertKind::HeldOut;
         let was_out = held_out.insert((alert.region.clone(), alert.device.clone()), is_out);
         prop_assert_eq!(was_out.unwrap_or(false), !is_out, "{:?}", alert);
@@ -323,7 +335,40 @@ fn results(plan: &Plan, answer: &Answer, gateway: &Gateway<'_>) -> Result<(), Te
     expected.sort();
     prop_assert_eq!(late, expected);
     alerts(outputs)?;
+    clocks(answer, outputs)?;
     regions(answer, gateway)
+}
+
+/// What was told of the clocks is what the reference makes of them, in this order.
+fn clocks(answer: &Answer, outputs: &[Output]) -> Result<(), TestCaseError> {
+    let mut told: BTreeMap<Key, Vec<Option<i64>>> = BTreeMap::new();
+    for output in outputs {
+        let Output::Alert(alert) = output else { continue };
+        let corrected = match alert.kind {
+            AlertKind::ClockCorrected(offset) => Some(offset.0),
+            AlertKind::ClockWrong(_) | AlertKind::ClockRight(_) => None,
+            _ => continue,
+        };
+        let key = (alert.region.as_str().to_owned(), alert.device.as_str().to_owned());
+        told.entry(key).or_default().push(corrected);
+    }
+    let some = |(_, told): &(&Key, &Vec<_>)| !told.is_empty();
+    let expected: Vec<_> = answer.clocks.iter().filter(some).collect();
+    prop_assert_eq!(told.iter().collect::<Vec<_>>(), expected);
+    Ok(())
+}
+
+/// No output speaks of a time beyond the gateway's and the tolerance, unless the gateway once did not know the time.
+fn nobody_is_ahead(gateway: &Gateway<'_>, plan: &Plan) -> Result<(), TestCaseError> {
+    if gateway.was_in_doubt {
+        return Ok(());
+    }
+    let latest = gateway.now + plan.rules.future_tolerance;
+    for region in ["north", "south", "west"] {
+        let w = gateway.engine.region_watermark(region).map_or(i64::MIN, |w| w.0);
+        prop_assert!(w <= latest, "{region} is ahead of the clock");
+    }
+    Ok(())
 }
 
 fn expected_late(entry: &reference::Entry) -> Option<(Key, i64, i64, String)> {
@@ -411,6 +456,14 @@ proptest! {
     }
 
     #[test]
+    fn clocks_are_those_of_the_reference(plan in beating(120)) {
+        let steps = plan.steps(true);
+        let answer = answer(&plan.rules, &steps);
+        let config = config(&plan.rules, false, plan.publish_interval);
+        followed(&plan, &config, &steps, &answer)?;
+    }
+
+    #[test]
     fn ticks_and_commits_change_nothing(
         plan in plans(60), immediate: bool, extra in prop::collection::vec((any::<u16>(), 0..3_u8), 80),
     ) {
@@ -439,10 +492,15 @@ proptest! {
     fn restarts_change_nothing(plan in plans(60), immediate: bool, restarts in prop::collection::vec(0..4_u8, 80)) {
         let steps = plan.steps(false);
         let config = config(&plan.rules, immediate, plan.publish_interval);
-        let steady = live(&config, &steps);
+        // What is compared over time begins anew after a restart, and so it does after a connection.
+        let mut steady = Gateway::new(&config, steps[0].at);
         let mut restarted = Gateway::new(&config, steps[0].at);
         for (step, restart) in steps.iter().zip(restarts.iter().cycle()) {
+            steady.step(step);
             restarted.step(step);
+            if *restart == 0 {
+                steady.reconnect();
+            }
             if *restart <= 1 {
                 restarted.commit();
             }
@@ -450,6 +508,7 @@ proptest! {
                 restarted.restart(|_| {});
             }
         }
+        steady.end();
         restarted.end();
         identities(&restarted.outputs)?;
         same(&restarted, &steady)?;
@@ -458,8 +517,10 @@ proptest! {
 
     #[test]
     fn a_crash_changes_nothing(
-        plan in plans(60), immediate: bool, (settled, committed, crashed) in any::<(u8, u8, u8)>(),
+        mut plan in plans(60), immediate: bool, (settled, committed, crashed) in any::<(u8, u8, u8)>(),
     ) {
+        // A broker that delivers again what it delivered tells of no clock, and one without a crash does.
+        plan.rules.correct = false;
         let steps: Vec<Step> = plan.steps(false).into_iter().filter(is_readable).collect();
         let config = config(&plan.rules, immediate, plan.publish_interval);
         let steady = live(&config, &steps);
@@ -587,7 +648,7 @@ proptest! {
 
     #[test]
     fn nothing_panics(
-        plan in plans(2), clocked: bool, immediate: bool,
+        plan in plans(2), clocked: bool, good: bool, immediate: bool,
         messages in prop::collection::vec(
             (hostile(), prop::sample::select(vec!["m/north/x", "p/south/x", "m//x", "q", ""]), any::<[bool; 2]>(), 0..7_u8, 0..HOUR_AND_MORE),
             0..60,
@@ -599,6 +660,11 @@ proptest! {
         let mut store = BTreeMap::new();
         let mut now = Now { wall: ArrivalTime(gateway::NOON), mono: MonoTime(0) };
         let mut effects = Effects::default();
+        // Once the clock is good, what is held is for other properties: here there is no store to ask.
+        engine.handle(Input::Clock(ClockStatus::EXACT), now, &mut effects);
+        if !good {
+            engine.handle(Input::Clock(ClockStatus::UNSYNCHRONISED), now, &mut effects);
+        }
         engine.handle(Input::Ingress(Ingress::CaughtUp), now, &mut effects);
         for (payload, topic, [retain, dup], what, pause) in &messages {
             now = Now { wall: now.wall + tidegate::time::Span(*pause), mono: now.mono + tidegate::time::Span(*pause) };
@@ -620,6 +686,7 @@ proptest! {
                 let before = *engine.books();
                 engine = restorer.finish();
                 prop_assert_eq!(engine.books(), &before);
+                engine.handle(Input::Clock(ClockStatus::EXACT), now, &mut effects);
                 engine.handle(Input::Ingress(Ingress::Up), now, &mut effects);
                 engine.handle(Input::Ingress(Ingress::CaughtUp), now, &mut effects);
             }

@@ -29,6 +29,8 @@ use world::{Class, END, MINUTE, Message, START, What, World};
 
 const CONFIG: &str = r#"
 gateway.id = "gw"
+# Whoever has a wrong time is alive: what a corrected one says of its age is held by `tests/model`.
+defaults.correct = "off"
 [[device]]
 pattern = "sleepy-*"
 offline-after = "26h"

@@ -25,7 +25,7 @@ use tidegate::store::{
     Batch, Entry, Fault, Kept, MemoryDisk, OpenOptions, Opened, SledStore, Store, StoreError,
     Summary, recovery,
 };
-use tidegate::time::{ArrivalTime, MonoTime, Now};
+use tidegate::time::{ArrivalTime, ClockStatus, MonoTime, Now};
 
 fn options(generation: u64) -> OpenOptions {
     OpenOptions { new_generation: Generation(generation), now: ArrivalTime(generation as i64) }
@@ -245,6 +245,7 @@ const HOUR: i64 = 3_600_000;
 fn hear(engine: &mut Engine, time: i64, field: &str) -> Vec<Output> {
     let now = Now { wall: ArrivalTime(time), mono: MonoTime(time - NOON) };
     let mut effects = Effects::default();
+    engine.handle(Input::Clock(ClockStatus::EXACT), now, &mut effects);
     engine.handle(Input::Ingress(Ingress::CaughtUp), now, &mut effects);
     for device in 0..3 {
         let topic = format!("m/north/m-{device}");
@@ -377,4 +378,136 @@ proptest! {
             }
         }
     }
+}
+
+#[test]
+fn a_range_of_keys_is_read_in_order_and_only_as_far_as_asked() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = MemoryDisk::new(Generation(7), ArrivalTime(7));
+    let stores: [Box<dyn Store>; 2] = [Box::new(open(dir.path())), Box::new(disk.open())];
+    for mut store in stores {
+        let keys = [&[10, 9][..], &[11], &[11, 1], &[11, 2], &[11, 255, 255], &[12], &[255]];
+        let value = |key: &[u8]| [key, &[7; 9_000]].concat();
+        let changes = keys.iter().map(|key| (key.to_vec(), Some(value(key)))).collect();
+        let state = Checkpoint { changes, ..Checkpoint::default() };
+        let _ = store.commit(&Batch { state, ..Batch::default() }).unwrap();
+        for (from, asked, expected) in
+            [(&[11][..], 9, 1..5), (&[11, 1, 0], 9, 3..5), (&[11], 2, 1..3)]
+        {
+            let mut found = Vec::new();
+            let each = &mut |key: &[u8], it: &[u8]| {
+                assert_eq!(it, value(key));
+                found.push(key.to_vec());
+                found.len() < asked
+            };
+            store.scan_state(from..&[12], each).unwrap();
+            assert_eq!(found, keys[expected]);
+        }
+    }
+}
+
+/// Ten meters that say what they used, in the minute after noon, to an agent that does not know the time.
+fn dark_minute(store: &mut dyn Store, config: &Config) {
+    let mut engine = restored(store, config);
+    let now = |ms: i64| Now { wall: ArrivalTime(ms), mono: MonoTime(ms) };
+    let mut effects = Effects::default();
+    engine.handle(Input::Boot(9), now(0), &mut effects);
+    for at in 0..60 {
+        let topic = format!("m/north/m-{}", at % 10);
+        let payload = if at < 30 {
+            format!(r#"{{"ts":{},"power":1}}"#, NOON + at * 1_000)
+        } else {
+            format!(r#"{{"power":{at}}}"#)
+        };
+        let (topic, payload) = (Topic::Name(&topic), payload.as_bytes());
+        let publish = Publish { topic, payload, retain: false, dup: false };
+        engine.handle(Input::Publish(publish), now(at * 1_000), &mut effects);
+    }
+    assert!(effects.outputs.is_empty() && engine.books().held == 60);
+    let _ = store.commit(&Batch { state: engine.checkpoint(), ..Batch::default() }).unwrap();
+}
+
+fn restored(store: &dyn Store, config: &Config) -> Engine {
+    let settings = config.settings(Mode::Run);
+    let mut restorer = Restorer::new(settings, store.generation(), store.created());
+    store.load_state(&mut |key, value| restorer.take(key, value).unwrap()).unwrap();
+    assert_eq!(restorer.losses(), []);
+    restorer.finish()
+}
+
+/// The time is known. Goes through what is held, seven messages in a commit; fails where the store does, and says how
+/// many commits it made.
+fn light(store: &mut dyn Store, config: &Config) -> Result<(Engine, u32), StoreError> {
+    let mut engine = restored(store, config);
+    let now = Now { wall: ArrivalTime(NOON + 70_000), mono: MonoTime(70_000) };
+    let (mut effects, mut commits) = (Effects::default(), 0);
+    engine.handle(Input::Boot(9), now, &mut effects);
+    engine.handle(Input::Clock(ClockStatus::EXACT), now, &mut effects);
+    while let Some(wanted) = engine.held_wanted() {
+        let mut found = Vec::new();
+        store.scan_state(&wanted.start..&wanted.end, &mut |key, value| {
+            found.push((key.to_vec(), value.to_vec()));
+            found.len() < 7
+        })?;
+        for (key, value) in &found {
+            engine.handle(Input::Held { key, value }, now, &mut effects);
+            engine.books().balance();
+        }
+        if found.len() < 7 {
+            engine.handle(Input::HeldEnd, now, &mut effects);
+        }
+        let _ = store.commit(&Batch { state: engine.checkpoint(), ..Batch::default() })?;
+        commits += 1;
+    }
+    Ok((engine, commits))
+}
+
+fn all_is_there(engine: &Engine, store: &dyn Store) {
+    let books = engine.books();
+    assert_eq!((books.received, books.decoded, books.held), (60, 60, 0));
+    assert_eq!((books.aggregated, books.stamped, books.duplicate), (60, 30, 0));
+    let mut left = 0;
+    store
+        .scan_state(&[11]..&[12], &mut |_, _| {
+            left += 1;
+            true
+        })
+        .unwrap();
+    assert_eq!(left, 0, "nothing of it is left in the store");
+}
+
+#[test]
+fn a_crash_at_any_commit_while_held_messages_are_processed_loses_none_and_counts_none_twice() {
+    let config = Config::from_toml(METERS).unwrap_or_else(|errors| panic!("{errors}"));
+    let disk = || {
+        let disk = MemoryDisk::new(Generation(7), ArrivalTime(7));
+        dark_minute(&mut disk.open(), &config);
+        disk
+    };
+    let steady = disk();
+    let (engine, commits) = light(&mut steady.open(), &config).unwrap();
+    all_is_there(&engine, &steady.open());
+    assert!(commits > 8);
+    for nth in 1..=u64::from(commits) {
+        for fault in [Fault::BeforeApplying, Fault::AfterApplying] {
+            let disk = disk();
+            disk.fail_commit(nth, fault);
+            assert!(light(&mut disk.open(), &config).is_err());
+            let (engine, _) = light(&mut disk.open(), &config).unwrap();
+            all_is_there(&engine, &disk.open());
+        }
+    }
+}
+
+#[test]
+fn what_is_held_on_disk_survives_a_reopen_and_a_mended_store() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("store");
+    let config = Config::from_toml(METERS).unwrap_or_else(|errors| panic!("{errors}"));
+    dark_minute(&mut open(&path), &config);
+    fs::write(path.join("conf"), [b'?'; 40]).unwrap();
+    let Opened { mut store, recovered } = recovery::open(&path, options(8)).unwrap();
+    assert!(recovered.is_some());
+    let (engine, _) = light(&mut store, &config).unwrap();
+    all_is_there(&engine, &store);
 }

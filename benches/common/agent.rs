@@ -44,7 +44,7 @@ impl Agent {
         let (devices, central) = (devices.port, central.port);
         let store = store.display();
         let text = format!(
-            "gateway.id = \"bench\"\nbroker.host = \"127.0.0.1\"\nbroker.port = {devices}\nupstream.host = \"127.0.0.1\"\n\
+            "gateway.id = \"bench\"\nclock.trust-host = true\nbroker.host = \"127.0.0.1\"\nbroker.port = {devices}\nupstream.host = \"127.0.0.1\"\n\
              upstream.port = {central}\nstore.path = \"{store}\"\n{more}\n{SOURCE}"
         );
         fs::write(&config, text).expect("writable");

@@ -9,19 +9,23 @@ use super::leaving::say_farewell;
 use super::links::egress_config;
 use super::observed::{down, enter};
 use super::telling::Telling;
+use super::timekeeping::{may_be_right, say, timekeeping};
 use super::{STORE_PAUSES, Session};
-use crate::clock::Clock;
+use crate::clock::{Clock, Keeper};
 use crate::config::Config;
 use crate::egress::{Egress, EgressEvent};
 use crate::status::socket::Server;
 use crate::status::{LinkState, Status, health};
 use crate::store::StoreError;
-use crate::time::ArrivalTime;
+use crate::time::{ClockStatus, MonoTime};
 
 /// The agent without a store.
 pub(super) struct Adrift<'a> {
     config: &'a Config,
     clock: &'a Clock,
+    keeper: &'a Keeper,
+    /// What the clock was worth.
+    clock_status: ClockStatus,
     /// The last that was known.
     status: Status,
     egress: Egress,
@@ -33,6 +37,7 @@ impl<'a> Adrift<'a> {
     pub(super) fn new(
         config: &'a Config,
         clock: &'a Clock,
+        keeper: &'a Keeper,
         mut status: Status,
         error: &StoreError,
     ) -> Self {
@@ -42,22 +47,23 @@ impl<'a> Adrift<'a> {
             enter(link, LinkState::Away, now);
             link.in_flight = 0;
         }
-        let egress = Egress::start(egress_config(config, &status.generation));
-        Self { config, clock, status, egress, telling: Telling::new(Instant::now()) }
+        let egress = Egress::start(egress_config(config, clock, &status.generation));
+        let (clock_status, telling) = (clock.status(), Telling::new(Instant::now()));
+        Self { config, clock, keeper, clock_status, status, egress, telling }
     }
 
     /// Tries to open the store again, after a growing `pause`, until it opens. `None`: we were asked to end, and took
     /// leave.
     pub(super) async fn reopens(
         mut self,
-        since: ArrivalTime,
+        started: MonoTime,
         pause: &mut Duration,
         server: &mut Server,
         shutdown: &mut (impl Future<Output = ()> + Unpin),
     ) -> Option<Session<'a>> {
         while self.waits(*pause, server, shutdown).await {
             *pause = (*pause * 2).min(STORE_PAUSES.1);
-            match Session::open(self.config, self.clock, since) {
+            match Session::open(self.config, self.clock, started) {
                 Ok(session) => return Some(session),
                 Err(error) => {
                     warn!(%error, ?pause, "the store cannot be opened yet");
@@ -85,6 +91,7 @@ impl<'a> Adrift<'a> {
                 request = server.next() => request.answer(self.judged()),
                 event = self.egress.next() => self.on_egress(&event),
                 () = sleep_until(look_at) => self.look(),
+                () = self.keeper.changed() => self.on_clock(),
             }
         }
     }
@@ -97,8 +104,21 @@ impl<'a> Adrift<'a> {
 
     fn judged(&mut self) -> &Status {
         self.status.at = self.clock.now().wall.0;
+        self.status.clock = Some(self.clock.status().quality);
+        self.status.timekeeping = timekeeping(self.config, self.clock);
         self.status.health = health::judge(&self.status);
         &self.status
+    }
+
+    /// Jumps wait until there is a store for them.
+    fn on_clock(&mut self) {
+        let status = self.clock.status();
+        if may_be_right(status) && !may_be_right(self.clock_status) {
+            self.egress.retry_now();
+        }
+        say(self.clock_status, status);
+        self.clock_status = status;
+        self.telling.soon(Instant::now());
     }
 
     fn on_egress(&mut self, event: &EgressEvent) {

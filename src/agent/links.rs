@@ -1,8 +1,10 @@
 //! From the configuration to the two connections.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use super::observed::VERSION;
+use crate::clock::Clock;
 use crate::config::{Config, Link};
 use crate::egress::EgressConfig;
 use crate::engine::settings::Settings;
@@ -10,6 +12,7 @@ use crate::ingress::IngressConfig;
 use crate::mqtt;
 use crate::status::message;
 use crate::status::socket::usual_places;
+use crate::time::Span;
 
 /// How to listen to the devices' broker, for all sources of `settings`.
 pub fn ingress_config(config: &Config, settings: &Settings) -> IngressConfig {
@@ -48,11 +51,13 @@ fn covers(wide: &str, narrow: &str) -> bool {
 }
 
 /// How to publish to the central broker, in this generation.
-pub(super) fn egress_config(config: &Config, generation: &str) -> EgressConfig {
+pub(super) fn egress_config(config: &Config, clock: &Clock, generation: &str) -> EgressConfig {
     let upstream = &config.upstream;
+    let mut broker = connection(&upstream.link, &config.gateway);
+    date(&mut broker, clock);
     EgressConfig {
         will: Some((message::TOPIC.to_owned(), message::lost(generation, VERSION))),
-        broker: connection(&upstream.link, &config.gateway),
+        broker,
         in_flight: upstream.link.in_flight,
         prefix: upstream.prefix.clone(),
     }
@@ -76,6 +81,13 @@ pub fn status_places(config: &Config) -> Vec<PathBuf> {
     }
 }
 
+/// Certificates are judged by the gateway's clock.
+pub(super) fn date(broker: &mut mqtt::Broker, clock: &Clock) {
+    let clock = clock.clone();
+    broker.time =
+        Some(mqtt::Dated::by(move || (clock.now().wall, clock.status().is_good(Span::MAX))));
+}
+
 fn connection(link: &Link, gateway: &str) -> mqtt::Broker {
     mqtt::Broker {
         host: link.host.clone(),
@@ -86,6 +98,8 @@ fn connection(link: &Link, gateway: &str) -> mqtt::Broker {
         gateway: gateway.to_owned(),
         credentials: link.credentials.clone(),
         keep_alive: link.keep_alive,
+        time: None,
+        hurry: Arc::default(),
     }
 }
 

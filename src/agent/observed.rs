@@ -8,12 +8,14 @@ use crate::engine::recent::Recent;
 use crate::event::Class;
 use crate::mqtt::LinkError;
 use crate::status::{
-    Devices, Example, Link, LinkState, MOST_REGIONS, Outbox, Region, SCHEMA, Status, Store, health,
+    Devices, Example, Held, Link, LinkState, MOST_REGIONS, Outbox, Region, SCHEMA, Status, Store,
+    health,
 };
 use crate::store;
-use crate::time::{ArrivalTime, Now};
+use crate::time::{ArrivalTime, MonoTime, Now, Span};
 
 use super::Session;
+use super::timekeeping::timekeeping;
 
 /// Version of this agent.
 pub(super) const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -35,7 +37,8 @@ pub(super) struct Observed {
 
 impl Observed {
     /// Nothing is connected yet.
-    pub(super) fn new(since: ArrivalTime, now: Now, [broker, upstream]: [String; 2]) -> Self {
+    pub(super) fn new(started: MonoTime, now: Now, [broker, upstream]: [String; 2]) -> Self {
+        let since = now.wall - (now.mono - started);
         let link = |address| Link { address, since: now.wall.0, ..Link::default() };
         Self {
             since,
@@ -46,6 +49,19 @@ impl Observed {
             lost_at: None,
             no_room: 0,
             no_room_at: None,
+        }
+    }
+
+    /// The clock was set: what happened did so as long ago as before.
+    pub(super) fn shift(&mut self, by: Span) {
+        self.since = self.since + by;
+        for link in [&mut self.broker, &mut self.upstream] {
+            link.since = link.since.saturating_add(by.0);
+        }
+        let commit = self.last_commit.as_mut().map(|(at, _)| at);
+        let others = [self.lost_at.as_mut(), self.no_room_at.as_mut()];
+        for at in others.into_iter().chain([commit]).flatten() {
+            *at = *at + by;
         }
     }
 
@@ -101,6 +117,7 @@ impl Session<'_> {
             since: observed.since.0,
             health: health::Health::default(),
             clock: Some(self.clock.status().quality),
+            timekeeping: timekeeping(self.config, self.clock),
             broker: Link { in_flight: self.uncommitted.len(), ..observed.broker.clone() },
             refused_filters: observed.refused_filters.clone(),
             upstream: upstream(&observed.upstream, &self.egress),
@@ -112,11 +129,24 @@ impl Session<'_> {
             devices: devices(&self.engine),
             unmatched: examples(self.engine.unmatched()),
             refused: examples(self.engine.refused()),
+            held: held(&self.engine, now),
             books: *self.engine.books(),
             no_room_at: millis(observed.no_room_at),
         };
         status.health = health::judge(&status);
         status
+    }
+}
+
+fn held(engine: &Engine, now: Now) -> Held {
+    let holding = engine.holding(now);
+    let ago = |span: Span| (now.wall - span).0;
+    Held {
+        since: holding.waiting.map(ago),
+        waived: holding.waived,
+        messages: holding.messages,
+        bytes: holding.bytes,
+        oldest: holding.oldest.map(ago),
     }
 }
 
@@ -188,4 +218,23 @@ fn examples(recent: &Recent) -> Vec<Example> {
         last: seen.last.map(|at| at.0),
     };
     recent.iter().map(example).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_that_is_set_changes_no_age() {
+        let at = |wall, mono| Now { wall: ArrivalTime(wall), mono: MonoTime(mono) };
+        let mut observed = Observed::new(MonoTime(3), at(1_010, 13), ["a".into(), "b".into()]);
+        assert_eq!(observed.since, ArrivalTime(1_000));
+        observed.last_commit = Some((ArrivalTime(1_005), 2));
+        observed.no_room(1, at(1_006, 9));
+        observed.shift(Span(500));
+        assert_eq!((observed.since, observed.broker.since), (ArrivalTime(1_500), 1_510));
+        assert_eq!(observed.upstream.since, 1_510);
+        assert_eq!(observed.last_commit, Some((ArrivalTime(1_505), 2)));
+        assert_eq!((observed.no_room_at, observed.lost_at), (Some(ArrivalTime(1_506)), None));
+    }
 }

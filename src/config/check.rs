@@ -3,7 +3,7 @@
 use super::finding::{ConfigErrors, Finding, KeyPath};
 use super::layers::Layers;
 use super::values::{Duration, Size, Whole, spoken};
-use super::{Config, Engine, Status, Store, links, policy, raw, sources};
+use super::{Config, Engine, Status, Store, clock, links, policy, raw, sources};
 use crate::engine::settings::{Combine, Limits, Scope};
 use crate::ids::RegionId;
 use crate::status::socket::LONGEST_PATH;
@@ -86,6 +86,9 @@ pub(super) fn config(layers: Layers) -> Result<Config, ConfigErrors> {
     let mut review = Review { layers: &layers, findings: Vec::new() };
     let identity = links::identity(&mut review, file.gateway.unwrap_or_default());
     let gateway = identity.id.clone();
+    let raw_clock = file.clock.unwrap_or_default();
+    let gate = clock::gate(&mut review, &raw_clock);
+    let clock = clock::clock(&mut review, raw_clock);
     let broker = links::broker(&mut review, file.broker.unwrap_or_default(), &gateway);
     let upstream = links::upstream(&mut review, file.upstream.unwrap_or_default(), &gateway);
     links::two_clients(&mut review, &broker, &upstream);
@@ -122,6 +125,8 @@ pub(super) fn config(layers: Layers) -> Result<Config, ConfigErrors> {
     Ok(Config {
         gateway,
         doubt: identity.doubt,
+        clock,
+        gate,
         broker,
         upstream,
         store,

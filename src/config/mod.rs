@@ -9,6 +9,7 @@
 //! `docs/configuration.md` has every key with its unit, range and default.
 
 mod check;
+mod clock;
 mod explain;
 mod finding;
 mod identity;
@@ -27,6 +28,8 @@ mod warnings;
 pub use finding::{ConfigErrors, Finding, Origin};
 pub use layers::{ENVIRONMENT_PREFIX, FILE_VARIABLE};
 
+use crate::clock::Settings as ClockSettings;
+use crate::engine::gate::GateSettings;
 use crate::engine::settings::{ClockRules, Limits, Policies, Scope};
 use crate::ids::RegionId;
 use crate::mqtt::{Credentials, Tls, Version};
@@ -47,6 +50,10 @@ pub struct Config {
     /// What this gateway is called upstream; by default the host's name and a part of a hash of the machine id.
     pub gateway: String,
     doubt: Option<Doubt>,
+    /// Whose clock the agent goes by.
+    pub clock: ClockSettings,
+    /// How messages are held until that clock is good.
+    pub gate: GateSettings,
     /// The devices' broker.
     pub broker: Broker,
     /// The central broker.

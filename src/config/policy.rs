@@ -4,7 +4,7 @@ use super::check::Review;
 use super::finding::KeyPath;
 use super::raw::{self, Parameters};
 use super::values::spoken;
-use crate::engine::settings::{Policies, Policy, PolicyPatch, Revisions};
+use crate::engine::settings::{Correct, Policies, Policy, PolicyPatch, Revisions};
 use crate::time::Span;
 
 /// The tables that carry parameters.
@@ -87,6 +87,12 @@ fn patch(
         future_tolerance: raw.future_tolerance.map(|duration| duration.0),
         past_limit: raw.past_limit.map(|duration| duration.0),
         not_before: raw.not_before.map(|date| date.0),
+        correct: raw.correct.map(|word| match word {
+            raw::Correct::On => Correct::On,
+            raw::Correct::Flag => Correct::Flag,
+            raw::Correct::Off => Correct::Off,
+        }),
+        slow_tolerance: raw.slow_tolerance.map(|duration| duration.0),
         revisions: revisions(review, path, raw, inherited.revisions, flink),
         interval: raw.interval.map(|duration| duration.0),
         offline_after: raw.offline_after.map(|duration| duration.0),

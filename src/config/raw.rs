@@ -2,7 +2,9 @@
 //!
 //! What is missing is completed and what contradicts itself is refused by `check`; here only the shape is read.
 
-use super::values::{Date, Duration, Format, Place, Pointer, Scalars, Size, Told, Version, Whole};
+use super::values::{
+    Date, Duration, Format, Place, Pointer, Scalars, Size, Told, Version, Whole, ZoneName,
+};
 
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
@@ -58,6 +60,8 @@ macro_rules! policy_table {
                 future_tolerance: Duration,
                 past_limit: Duration,
                 not_before: Date,
+                correct: Correct,
+                slow_tolerance: Duration,
                 revisions: Revisions,
                 revision_delay: Duration,
                 interval: Duration,
@@ -80,6 +84,8 @@ macro_rules! policy_table {
                     future_tolerance: self.future_tolerance,
                     past_limit: self.past_limit,
                     not_before: self.not_before,
+                    correct: self.correct,
+                    slow_tolerance: self.slow_tolerance,
                     revisions: self.revisions,
                     revision_delay: self.revision_delay,
                     interval: self.interval,
@@ -104,6 +110,8 @@ pub(super) struct Parameters {
     pub future_tolerance: Option<Duration>,
     pub past_limit: Option<Duration>,
     pub not_before: Option<Date>,
+    pub correct: Option<Correct>,
+    pub slow_tolerance: Option<Duration>,
     pub revisions: Option<Revisions>,
     pub revision_delay: Option<Duration>,
     pub interval: Option<Duration>,
@@ -119,6 +127,7 @@ table! {
     File {
         compat: Compat,
         gateway: Gateway,
+        clock: Clock,
         broker: Broker,
         upstream: Upstream,
         store: Store,
@@ -138,6 +147,17 @@ table! {
 table! {
     /// `[gateway]`
     Gateway { id: String, }
+}
+
+table! {
+    /// `[clock]`
+    Clock {
+        source: ClockSource,
+        trust_host: bool,
+        servers: Vec<String>,
+        sync_timeout: Duration,
+        hold_quota: Size,
+    }
 }
 
 table! {
@@ -222,6 +242,7 @@ policy_table! {
         key: Place,
         region: Place,
         time: Time,
+        live: bool,
         heartbeat: Condition,
         idle: Condition,
         ignore: Condition,
@@ -240,6 +261,7 @@ table! {
         from: Place,
         #[serde(rename = "as")]
         format: Format,
+        zone: ZoneName,
     }
 }
 
@@ -329,8 +351,16 @@ words! {
     Compat { Flink }
 }
 words! {
+    /// `clock.source`
+    ClockSource { Auto, Sntp, System }
+}
+words! {
     /// `revisions`
     Revisions { Coalesced, Immediate }
+}
+words! {
+    /// `correct`
+    Correct { On, Flag, Off }
 }
 words! {
     /// `scope` of a status

@@ -40,6 +40,7 @@ impl Config {
             region_rollups: engine.region_rollups,
             watermark_interval: engine.watermark_interval,
             gap_after: engine.gap_after,
+            gate: self.gate,
             limits: engine.limits,
         }
     }
@@ -97,5 +98,6 @@ fn compiled(source: &Source) -> SourceSettings {
             .collect(),
         expects: source.expects.clone(),
         metrics: source.metrics.clone(),
+        live: source.live,
     }
 }

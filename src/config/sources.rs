@@ -8,7 +8,7 @@ use crate::engine::settings::{Aggregates, MetricSpec, SourceMetric, WindowSpec};
 use crate::ids::{DeviceId, RegionId, SourceId};
 use crate::time::Span;
 use crate::wire::profile::{
-    Condition, MetricField, Profile, ProfileError, ProfileSpec, Reference, TimeFormat,
+    Condition, MetricField, Profile, ProfileError, ProfileSpec, Reference, TimeFormat, ZoneError,
 };
 use crate::wire::status::StatusSpec;
 use crate::wire::topic::Template;
@@ -33,6 +33,7 @@ pub(super) struct Source {
     pub(super) statuses: Vec<StatusSpec>,
     pub(super) expects: Vec<(RegionId, DeviceId)>,
     pub(super) metrics: Vec<SourceMetric>,
+    pub(super) live: bool,
 }
 
 /// Checks sources and windows. The distinctness of names is checked with the policies.
@@ -123,7 +124,13 @@ fn source(
     {
         refuse_profile(review, path, raw, &error);
     }
-    Some(Source { spec, base: base?, multiples: multiples?, statuses, expects, metrics })
+    let live = raw.live.unwrap_or(false);
+    if live && spec.time.is_none() {
+        let message = "live readings tell how far a device's clock is off, and this source has no \
+                       `time`; leave it out";
+        review.refuse(&path.key("live"), message);
+    }
+    Some(Source { spec, base: base?, multiples: multiples?, statuses, expects, metrics, live })
 }
 
 /// Leads what is wrong with a profile back to the key that says it.
@@ -354,7 +361,11 @@ fn time(
     if raw.format.is_none() {
         review.refuse(&path.key("as"), "missing; say how it is written: as = \"epoch_ms\"");
     }
-    Some((raw.from.as_ref()?.0.clone(), raw.format?.0))
+    let zone = raw.zone.as_ref().map(|zone| zone.0.clone());
+    let format = raw.format?.0.with(zone);
+    let refuse = |error: &ZoneError| review.refuse(&path.key("zone"), error.to_string());
+    let format = format.inspect_err(refuse).ok()?;
+    Some((raw.from.as_ref()?.0.clone(), format))
 }
 
 fn condition(

@@ -1,11 +1,12 @@
 //! Values as people write them: durations, sizes, dates, whole numbers, references.
 
-use super::explain::suggest;
+use super::explain::{nearest, suggest};
 use crate::mqtt;
 use crate::time::{DeviceTime, Span};
 use crate::wire::fields::Field;
 use crate::wire::pointer;
-use crate::wire::profile::{Reference, ReferenceError, TimeFormat};
+use crate::wire::profile::{Reference, ReferenceError, TimeFormatName};
+use crate::wire::timestamp::Zone;
 
 use serde::de::{Deserialize, Deserializer, Error, Unexpected, Visitor};
 use std::fmt;
@@ -48,7 +49,7 @@ macro_rules! written {
     )*};
 }
 
-written!(Duration, Size, Date, Place, Format, Pointer, Told);
+written!(Duration, Size, Date, Place, Format, Pointer, Told, ZoneName);
 
 /// A duration: `"2m"`, `"1h 30m"`, `"500ms"`, `"30 days"`.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -179,14 +180,45 @@ impl Written for Place {
 
 /// How a time is written.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Format(pub TimeFormat);
+pub(super) struct Format(pub TimeFormatName);
 
 impl Written for Format {
-    const EXPECTED: &'static str = "a time format: \"epoch_s\", \"epoch_ms\" or \"rfc3339\"";
+    const EXPECTED: &'static str =
+        "a time format such as \"auto\", \"epoch_ms\", \"rfc3339\" or \"local\"";
 
     fn read(text: &str) -> Result<Self, String> {
-        text.parse().map(Self).map_err(|_| format!("expected {}", Self::EXPECTED))
+        let known = TimeFormatName::ALL.map(|(name, _)| name);
+        text.parse()
+            .map(Self)
+            .map_err(|_| format!("unknown time format `{text}`; {}", suggest(text, &known)))
     }
+}
+
+/// The name of a time zone.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct ZoneName(pub Zone);
+
+impl Written for ZoneName {
+    const EXPECTED: &'static str = "the name of a time zone such as \"Europe/Amsterdam\"";
+
+    fn read(text: &str) -> Result<Self, String> {
+        Zone::named(text).map(Self).ok_or_else(|| {
+            let near = zone_like(text).map(|zone| format!("; did you mean `{zone}`?"));
+            let remedy = near.unwrap_or_else(|| format!("; write {}", Self::EXPECTED));
+            format!("no time zone is called `{text}`{remedy}")
+        })
+    }
+}
+
+/// The zone whose last part is `text`, or else the one that is written most like it.
+fn zone_like(text: &str) -> Option<&'static str> {
+    let place = text.replace(' ', "_").to_lowercase();
+    let ends = |zone: &&str| {
+        let zone = zone.to_lowercase();
+        zone.strip_suffix(&place).is_some_and(|area| area.ends_with('/'))
+    };
+    let named = Zone::names().find(ends).filter(|_| !place.is_empty());
+    named.or_else(|| nearest(text, Zone::names()))
 }
 
 /// A JSON Pointer (RFC 6901): `/values`, or empty for the whole.

@@ -29,7 +29,7 @@ impl Config {
         all
     }
 
-    fn warn(&self, path: &KeyPath, message: impl Into<String>) -> Finding {
+    pub(super) fn warn(&self, path: &KeyPath, message: impl Into<String>) -> Finding {
         self.layers.finding(path, message)
     }
 
@@ -43,6 +43,7 @@ impl Config {
         });
         let brokers = [("broker", &self.broker.link), ("upstream", &self.upstream.link)];
         id.into_iter()
+            .chain(self.nobody_to_ask())
             .chain(host)
             .chain(self.small_window())
             .chain(brokers.into_iter().flat_map(|(table, link)| self.link(table, link)))

@@ -21,9 +21,9 @@ pub(super) async fn run(config: EgressConfig, outlet: mpsc::Sender<Item>) {
     let mut retry = Retry::new("egress", &config.broker);
     loop {
         let Err(error) = connection(&config, &outlet, &mut retry).await else { return };
-        let (error, pause) = retry.down(error);
+        let (error, pause) = retry.down(config.broker.dated(error));
         tell(&outlet, EgressEvent::Down { error }).await;
-        tokio::time::sleep(pause).await;
+        config.broker.pause(pause).await;
     }
 }
 

@@ -17,9 +17,10 @@ mod care;
 mod connection;
 
 use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 
 use self::care::Care;
 use crate::ids::OutboxSeq;
@@ -119,6 +120,7 @@ pub struct Egress {
     care: Care,
     window: usize,
     prefix: String,
+    hurry: Arc<Notify>,
     task: Task,
 }
 
@@ -161,9 +163,15 @@ impl Egress {
     pub fn start(config: EgressConfig) -> Self {
         let (outlet, events) = mpsc::channel(config.window() + 16);
         let (window, prefix) = (config.window(), config.prefix.clone());
+        let hurry = config.broker.hurry.clone();
         let task = Task::spawn(connection::run(config, outlet));
         let (ahead, care) = (VecDeque::new(), Care::default());
-        Self { events, ahead, link: None, care, window, prefix, task }
+        Self { events, ahead, link: None, care, window, prefix, hurry, task }
+    }
+
+    /// What was wrong may be right now: a pause between two attempts ends.
+    pub fn retry_now(&self) {
+        self.hurry.notify_one();
     }
 
     /// The next event. Nothing is lost when the future is dropped.

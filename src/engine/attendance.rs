@@ -4,7 +4,8 @@
 //! are told for themselves, once for all devices: the listened duration stands still in them, so that none is judged.
 
 use crate::engine::Engine;
-use crate::engine::deadline::Silence;
+use crate::engine::correction::Corrected;
+use crate::engine::deadline::SpanDeadline;
 use crate::engine::effect::Effects;
 use crate::engine::input::{Publish, Topic};
 use crate::engine::intake::Message;
@@ -15,6 +16,17 @@ use crate::event::{GapReport, Output, PresenceCause, PresenceReport, Reason};
 use crate::time::{ArrivalTime, Now, Span};
 use crate::wire::decode::{Item, Stamp};
 use crate::wire::status::{Scope, Status};
+
+/// What a message says of who is there.
+#[derive(Debug)]
+pub(super) struct StatusNews {
+    source: usize,
+    scope: Scope,
+    region: String,
+    device: String,
+    /// `None`: neither of the words that are known.
+    pub(super) online: Option<bool>,
+}
 
 impl Engine {
     /// A record that is neither retained nor a duplicate was judged: is it news, and what does it say of its device?
@@ -38,44 +50,59 @@ impl Engine {
     fn age_of_news(&self, index: usize, verdict: Verdict, arrival: ArrivalTime) -> Option<Age> {
         let device = &self.devices[index];
         match verdict {
-            Verdict::Accepted(at) if at <= device.generator.highest() => None,
-            Verdict::Accepted(at) if self.clock.is_good(device.policy.lateness) => {
+            Verdict::Accepted(at) | Verdict::Corrected(Corrected { at, .. })
+                if at <= device.generator.highest() =>
+            {
+                None
+            }
+            Verdict::Accepted(at) | Verdict::Corrected(Corrected { at, .. })
+                if self.clock.is_good(device.policy.lateness) =>
+            {
                 let sent = ArrivalTime(at.0);
                 let whole = (arrival - sent).max(Span::ZERO);
                 Some(Age { whole, listened: self.listening.heard_between(sent, arrival) })
             }
-            Verdict::Quarantined(Reason::OtherSource) => None,
+            Verdict::Quarantined(Reason::OtherSource, _) => None,
             Verdict::Accepted(_)
+            | Verdict::Corrected(_)
             | Verdict::Stamped(_)
             | Verdict::Arrival(_)
-            | Verdict::Quarantined(_) => Some(Age::default()),
+            | Verdict::Quarantined(..) => Some(Age::default()),
         }
     }
 
-    /// Whether a message came on a topic that says who is there; what it says is done.
-    pub(super) fn is_status(&mut self, publish: Publish<'_>, now: Now, out: &mut Effects) -> bool {
-        let Topic::Name(topic) = publish.topic else { return false };
+    /// What a message says of who is there, where its topic is one for that.
+    pub(super) fn read_status(&self, publish: Publish<'_>) -> Option<StatusNews> {
+        let Topic::Name(topic) = publish.topic else { return None };
         let sources = self.settings.sources.iter().enumerate();
         let mut topics =
             sources.flat_map(|(at, source)| source.statuses.iter().map(move |it| (at, it)));
-        let read = topics.find_map(|(at, it)| Some((at, it.read(topic, publish.payload)?)));
-        let Some((source, status)) = read else { return false };
-        let Status { scope, region, device, online } = status;
-        let Some(online) = online else {
+        topics.find_map(|(source, it)| {
+            let Status { scope, region, device, online } = it.read(topic, publish.payload)?;
+            // Owned, since it may stand in the settings; such messages are few.
+            let (region, device) = (region.to_owned(), device.to_owned());
+            Some(StatusNews { source, scope, region, device, online })
+        })
+    }
+
+    pub(super) fn on_status(
+        &mut self,
+        status: &StatusNews,
+        message: Message<'_>,
+        out: &mut Effects,
+    ) {
+        let StatusNews { source, scope, region, device, online } = status;
+        let Some(online) = *online else {
             self.books.ignored += 1;
-            return true;
+            return;
         };
-        // Owned, since it stands in the settings; such messages are few.
-        let (region, device) = (region.to_owned(), device.to_owned());
         self.books.decoded += 1;
         self.books.records += 1;
-        let arrival = self.has_clock().then_some(now.wall);
-        let message = Message { source, topic, publish, arrival };
+        let message = Message { source: *source, ..message };
         match scope {
-            Scope::Device => self.on_device_status(&region, &device, online, &message, out),
-            Scope::Region => self.on_region_status(&region, online, &message, out),
+            Scope::Device => self.on_device_status(region, device, online, &message, out),
+            Scope::Region => self.on_region_status(region, online, &message, out),
         }
-        true
     }
 
     fn on_device_status(
@@ -90,6 +117,7 @@ impl Engine {
             device: name,
             region,
             time: Stamp::Undeclared,
+            unit: None,
             heartbeat: false,
             idle: false,
             values: &[],
@@ -104,7 +132,7 @@ impl Engine {
             self.books.no_room += 1;
             return;
         };
-        if !message.publish.retain && self.settings.deduplicate && !self.is_new(item, message) {
+        if !message.publish.retain && !self.is_new(0, item, message) {
             self.books.duplicate += 1;
             return;
         }
@@ -169,7 +197,7 @@ impl Engine {
             for (region, name) in self.settings.sources[source].expects.clone() {
                 let (region, name) = (region.as_str(), name.as_str());
                 let known = self.find_device(region, name);
-                let index = known.or_else(|| self.admit(source, region, name));
+                let index = known.or_else(|| self.enlist(source, region, name));
                 let Some(index) = index.filter(|_| self.has_clock()) else { continue };
                 self.devices[index].presence.declare(now);
                 if self.devices[index].presence.dirty {
@@ -195,7 +223,7 @@ impl Engine {
                 at
             };
             device.presence.armed = Some(at);
-            self.deadlines.at_duration(at, Silence::Presence(index));
+            self.deadlines.at_duration(at, SpanDeadline::Presence(index));
         }
     }
 
@@ -205,14 +233,14 @@ impl Engine {
             return; // a nearer one took its place
         }
         self.devices[index].presence.armed = None;
-        let stamp = self.listening.stamp();
+        let wall = self.listening.wall();
         loop {
             let device = &mut self.devices[index];
             let rules = device.policy.presence;
             let Some(due) = device.presence.deadline(&rules).filter(|due| *due <= at) else {
                 break;
             };
-            let moment = Moment { wall: stamp - (at - due), heard: due };
+            let moment = Moment { wall: wall - (at - due), heard: due };
             let told = device.presence.on_deadline(&rules, moment);
             self.tell_presence(index, told, out);
         }

@@ -76,6 +76,12 @@ columns! {
     empty,
     /// Of `malformed`: nothing in it that the source asks for.
     shape,
+    /// Records with a local time in an hour that their zone leaves out (in no balance).
+    skipped_hour,
+    /// Records whose device time was corrected by the offset of the device's clock (in no balance).
+    corrected,
+    /// Messages held until the time is known. The only column that also falls.
+    held,
 }
 
 impl Books {
@@ -126,7 +132,8 @@ impl Books {
 
     /// Messages and records as the columns have them. Wraps, as what a damaged store says may be any number.
     fn sums(&self) -> (u64, u64) {
-        let messages = [self.decoded, self.ignored, self.unmatched, self.malformed, self.oversize];
+        let messages =
+            [self.decoded, self.ignored, self.unmatched, self.malformed, self.oversize, self.held];
         let records = [
             self.aggregated,
             self.valueless,

@@ -8,7 +8,7 @@ use crate::engine::region::RegionPane;
 use crate::engine::region::RegionSamples;
 use crate::engine::settings::{Aggregates, ClockRules, Settings, SourceSettings};
 use crate::event::{Cause, Firing, MetricResult, RegionResult, WindowResult};
-use crate::time::{ArrivalTime, ClockQuality, EventTime};
+use crate::time::{ArrivalTime, ClockQuality, EventTime, Span};
 
 /// Settings and clock, for the time of one call.
 #[derive(Clone, Copy, Debug)]
@@ -21,8 +21,10 @@ pub struct Context<'a> {
     pub clock: ClockQuality,
     /// When the store was created; windows that began before are partial.
     pub created: ArrivalTime,
-    /// The listened stamp.
+    /// The listened stamp of the region in hand.
     pub stamp: ArrivalTime,
+    /// The listened duration.
+    pub duration: Span,
 }
 
 /// Why and at which watermark something fires; `watermark` is `None` at the end of a replay.
@@ -35,9 +37,9 @@ pub struct Trigger {
 }
 
 impl Context<'_> {
-    /// The listened stamp where there is a clock.
-    pub fn clock_stamp(&self) -> Option<ArrivalTime> {
-        (self.settings.clock == ClockRules::Applied).then_some(self.stamp)
+    /// The listened duration where there is a clock.
+    pub fn clock_duration(&self) -> Option<Span> {
+        (self.settings.clock == ClockRules::Applied).then_some(self.duration)
     }
 
     /// The source of a device.
@@ -70,7 +72,7 @@ impl Context<'_> {
                 pane.end,
                 revision,
                 trigger,
-                (samples.count, samples.stamped),
+                [samples.count, samples.stamped, samples.corrected],
             ),
             source: source.profile.source().clone(),
             region: device.region_id.clone(),
@@ -110,7 +112,7 @@ impl Context<'_> {
                 end,
                 revision,
                 trigger,
-                (samples.count, samples.stamped),
+                [samples.count, samples.stamped, samples.corrected],
             ),
             region: region.0.clone(),
             reporting: samples.reporting,
@@ -132,7 +134,7 @@ impl Context<'_> {
         end: EventTime,
         revision: u32,
         trigger: Trigger,
-        (samples, stamped): (u32, u32),
+        [samples, stamped, corrected]: [u32; 3],
     ) -> Firing {
         Firing {
             window: self.settings.windows[window].name.clone(),
@@ -143,6 +145,7 @@ impl Context<'_> {
             watermark: trigger.watermark,
             samples,
             stamped,
+            corrected,
             partial: self.settings.clock == ClockRules::Applied && start < self.created.stamped(),
             clock: self.clock,
         }

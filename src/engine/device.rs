@@ -3,17 +3,19 @@
 use std::sync::Arc;
 
 use crate::engine::context::{Context, Trigger};
+use crate::engine::correction::DeviceClock;
 use crate::engine::effect::Effects;
 use crate::engine::emission::Change;
-use crate::engine::pane::{Pane, Samples};
+use crate::engine::habit::Habit;
+use crate::engine::pane::Pane;
 use crate::engine::presence::Presence;
 use crate::engine::region::Region;
 use crate::engine::settings::{Policy, Revisions, WindowSpec};
 use crate::engine::watermark::{Generator, bounded};
 use crate::engine::window::{final_at, last_inside};
-use crate::event::{Cause, Output};
+use crate::event::{Cause, Method};
 use crate::ids::{DeviceId, RegionId};
-use crate::time::{ArrivalTime, EventTime, Span};
+use crate::time::{ArrivalTime, DeviceTime, EventTime, Span};
 
 /// Whether a device is heard (device scope).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,18 +61,28 @@ pub struct Device {
     pub final_to: EventTime,
     /// Next moment on the listened clock at which it wants to be looked at.
     pub armed: Option<ArrivalTime>,
+    /// Next listened duration at which a revision of it is due, as far as that is noted.
+    pub revises_at: Option<Span>,
     /// Region scope: the combined watermark at which it is registered to be looked at.
     pub registered: Option<EventTime>,
     /// What the message in hand raises the watermark to.
     pub raising: Option<(EventTime, Cause)>,
     /// How many refused records were told this hour.
     pub refusals: crate::engine::side_output::RateLimit,
+    /// How it writes its times.
+    pub habit: Habit,
+    /// How far its clock is off.
+    pub clock: DeviceClock,
+    /// The newest time in the message in hand that may tell of its clock.
+    pub newest: Option<DeviceTime>,
     /// Windows that the store still has and that are final, by window and start.
     pub closed: Vec<(usize, EventTime)>,
     /// It differs from what the store has.
     pub dirty: bool,
     /// The store knows its name.
     pub identity_is_stored: bool,
+    /// The store knows the offset of its clock.
+    pub clock_is_stored: bool,
 }
 
 /// What became of a record.
@@ -94,8 +106,8 @@ pub struct Record<'a> {
     pub values: &'a [Option<f64>],
     /// Its event time.
     pub at: EventTime,
-    /// The event time is the arrival time, in the place of an unusable stamp.
-    pub stamped: bool,
+    /// How the event time was made, where it is not the device time as written.
+    pub method: Option<Method>,
 }
 
 impl Device {
@@ -150,7 +162,8 @@ impl Device {
         let slot = cx.slots(self, source.base).bit(record.at - start);
         let pane = &mut self.panes[index];
         pane.samples.add(record.values, record.at, slot, &source.metrics);
-        pane.samples.stamped += u32::from(record.stamped);
+        pane.samples.stamped += u32::from(record.method == Some(Method::Arrival));
+        pane.samples.corrected += u32::from(record.method == Some(Method::Offset));
         pane.dirty = true;
         let past = self.changed(cx, w, index, region, out);
         Added::Aggregated { stirs: opened || past }
@@ -271,7 +284,8 @@ impl Device {
                 continue;
             }
             pane.dirty = true;
-            if pane.emission.changed(self.policy.revisions, cx.clock_stamp()) == Change::TellNow {
+            if pane.emission.changed(self.policy.revisions, cx.clock_duration()) == Change::TellNow
+            {
                 self.fire(cx, index, trigger, out);
             }
         }
@@ -289,137 +303,15 @@ impl Device {
             Revisions::Immediate => REGION_DELAY,
         };
         if let Some(rollup) = region.panes.get_mut(&(pane.end, pane.window)) {
-            rollup.emission.defer(delay, cx.clock_stamp());
+            rollup.emission.defer(delay, cx.clock_duration());
             rollup.dirty = true;
             region.dirty = true;
         }
     }
 
-    /// Everything that watermark `w` completes: windows fire by end, then what is past its lateness becomes final.
-    pub fn settle(
-        &mut self,
-        cx: &Context<'_>,
-        w: EventTime,
-        trigger: Trigger,
-        region: &mut Region,
-        out: &mut Effects,
-    ) {
-        for index in 0..self.panes.len() {
-            if self.fires_at(index, w) {
-                self.fire(cx, index, trigger, out);
-            }
-        }
-        self.finalise(cx, w, trigger.watermark, region, out);
-    }
-
-    /// Whether a window waits for a watermark that `w` has reached.
-    pub fn fires_at(&self, index: usize, w: EventTime) -> bool {
-        let pane = &self.panes[index];
-        pane.emission.awaits_watermark() && last_inside(pane.end) <= w
-    }
-
-    /// Tells a window as it stands.
-    pub fn fire(&mut self, cx: &Context<'_>, index: usize, trigger: Trigger, out: &mut Effects) {
-        let revision = self.panes[index].emission.tell();
-        self.panes[index].dirty = true;
-        let pane = &self.panes[index];
-        let result = if self.is_base(cx, pane) {
-            cx.window_result(self, pane, &pane.samples, revision, trigger)
-        } else {
-            cx.window_result(self, pane, &self.composed(cx, pane), revision, trigger)
-        };
-        out.push(Output::Window(result));
-    }
-
-    fn is_base(&self, cx: &Context<'_>, pane: &Pane) -> bool {
+    /// Whether a window is the base window of its source.
+    pub(super) fn is_base(&self, cx: &Context<'_>, pane: &Pane) -> bool {
         pane.window == cx.source(self).base
-    }
-
-    /// All samples of a window: of a multiple, those of its final parts merged with those of its open ones.
-    pub fn composed(&self, cx: &Context<'_>, pane: &Pane) -> Samples {
-        let mut samples = pane.samples.clone();
-        if !self.is_base(cx, pane) {
-            let open = self.panes.iter().filter(|part| self.is_base(cx, part) && pane.holds(part));
-            open.for_each(|part| merge_part(cx, self, &mut samples, pane, part));
-        }
-        samples
-    }
-
-    /// Makes final what is past its lateness at `w`: a pending revision is told, the samples go into the roll-ups.
-    pub fn finalise(
-        &mut self,
-        cx: &Context<'_>,
-        w: EventTime,
-        watermark: Option<EventTime>,
-        region: &mut Region,
-        out: &mut Effects,
-    ) {
-        let lateness = self.policy.allowed_lateness;
-        let past = self.panes.iter().take_while(|pane| final_at(pane.end, lateness) <= w).count();
-        let trigger = Trigger { cause: Cause::Element, watermark };
-        for index in 0..past {
-            if self.panes[index].emission.due().is_some() {
-                self.fire(cx, index, trigger, out);
-            }
-        }
-        for left in (1..=past).rev() {
-            // Parts before the multiples that they are settled into, which may end with them.
-            let part = self.panes[..left].iter().position(|pane| self.is_base(cx, pane));
-            let pane = self.panes.remove(part.unwrap_or(0));
-            self.settle_into_rollups(cx, &pane, region);
-            self.closed.push((pane.window, pane.start));
-            self.final_to = self.final_to.max(last_inside(pane.end));
-        }
-        self.find_next();
-    }
-
-    /// Finds the next watermark at which a window fires or becomes final.
-    pub fn find_next(&mut self) {
-        self.next = self.panes.iter().map(|pane| self.target(pane)).min().unwrap_or(EventTime::MAX);
-    }
-
-    fn settle_into_rollups(&mut self, cx: &Context<'_>, pane: &Pane, region: &mut Region) {
-        if self.is_base(cx, pane) {
-            for index in 0..self.panes.len() {
-                if !self.is_base(cx, &self.panes[index]) && self.panes[index].holds(pane) {
-                    let mut samples =
-                        std::mem::replace(&mut self.panes[index].samples, Samples::none(0));
-                    merge_part(cx, self, &mut samples, &self.panes[index], pane);
-                    self.panes[index].samples = samples;
-                    self.panes[index].dirty = true;
-                }
-            }
-        }
-        if pane.in_region
-            && let Some(rollup) = region.panes.get_mut(&(pane.end, pane.window))
-        {
-            rollup.settled.merge(&pane.samples, &cx.source(self).metrics);
-            rollup.dirty = true;
-            region.dirty = true;
-        } else if cx.settings.region_rollups {
-            region.missed += 1;
-        }
-    }
-
-    /// The next watermark at which something is to be done with a window.
-    fn target(&self, pane: &Pane) -> EventTime {
-        if pane.emission.awaits_watermark() {
-            last_inside(pane.end)
-        } else {
-            final_at(pane.end, self.policy.allowed_lateness)
-        }
-    }
-
-    /// Tells the revisions that are due; says whether there were any.
-    pub fn revise(&mut self, cx: &Context<'_>, w: EventTime, out: &mut Effects) -> bool {
-        let trigger = Trigger { cause: Cause::Element, watermark: Some(w) };
-        let is_due = |pane: &Pane| pane.emission.due().is_some_and(|due| due <= cx.stamp);
-        let due: Vec<usize> = (0..self.panes.len()).filter(|i| is_due(&self.panes[*i])).collect();
-        for index in &due {
-            self.fire(cx, *index, trigger, out);
-        }
-        self.find_next();
-        !due.is_empty()
     }
 
     /// When the clock alone brings the next thing to do.
@@ -431,16 +323,9 @@ impl Device {
             Activity::Idle => Some(self.generator.watermark()),
             Activity::Following => Some(self.next),
         };
-        let revises = self.panes.iter().filter_map(|pane| pane.emission.due());
-        let follows = follows.filter(is_a_time).map(reaches);
-        follows.into_iter().chain(revises).filter(|at| *at != ArrivalTime::MAX).min()
+        follows.filter(is_a_time).map(reaches)
     }
 }
 
 /// How long a region's revision is held back where the devices' are immediate: a region looks at all its devices.
 const REGION_DELAY: Span = Span::from_secs(30);
-
-fn merge_part(cx: &Context<'_>, device: &Device, samples: &mut Samples, whole: &Pane, part: &Pane) {
-    let (to, from) = (cx.slots(device, whole.window), cx.slots(device, part.window));
-    samples.merge(&part.samples, |bits| to.widen(bits, from, part.start - whole.start));
-}

@@ -1,13 +1,14 @@
-//! What has been told of a window, and when it is to be told again (SPEC 4).
+//! What has been told of a window, and when it is to be told again (SPEC 4). The delay of a revision is a span of listened
+//! time (SPEC 3.4): it passes whatever the wall clock does.
 
 use crate::engine::settings::Revisions;
-use crate::time::{ArrivalTime, Span};
+use crate::time::Span;
 
 /// Revisions of one window.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Emission {
     told: u32,
-    due: Option<ArrivalTime>,
+    due: Option<Span>,
 }
 
 /// What a change to a window that is past its end asks for.
@@ -15,13 +16,13 @@ pub struct Emission {
 pub enum Change {
     /// Tell it at once.
     TellNow,
-    /// Tell it when the listened stamp reaches the time in [`Emission::due`], or before the window becomes final.
+    /// Tell it when the listened duration reaches the one in [`Emission::due`], or before the window becomes final.
     TellLater,
 }
 
 impl Emission {
     /// As a snapshot kept it.
-    pub fn restore(told: u32, due: Option<ArrivalTime>) -> Self {
+    pub fn restore(told: u32, due: Option<Span>) -> Self {
         Self { told, due }
     }
 
@@ -30,8 +31,8 @@ impl Emission {
         self.told
     }
 
-    /// When a pending revision is due; [`ArrivalTime::MAX`]: not before the window becomes final.
-    pub fn due(&self) -> Option<ArrivalTime> {
+    /// The listened duration at which a pending revision is due; [`Span::MAX`]: not before the window becomes final.
+    pub fn due(&self) -> Option<Span> {
         self.due
     }
 
@@ -40,20 +41,20 @@ impl Emission {
         self.told == 0 && self.due.is_none()
     }
 
-    /// The window changed after its end. `stamp` is the listened stamp, `None` without a clock.
-    pub fn changed(&mut self, revisions: Revisions, stamp: Option<ArrivalTime>) -> Change {
+    /// The window changed after its end. `now` is the listened duration, `None` without a clock.
+    pub fn changed(&mut self, revisions: Revisions, now: Option<Span>) -> Change {
         match revisions {
             Revisions::Immediate => Change::TellNow,
             Revisions::Coalesced(delay) => {
-                self.defer(delay, stamp);
+                self.defer(delay, now);
                 Change::TellLater
             }
         }
     }
 
     /// The window changed after its end and is told `delay` later, with whatever else changes until then.
-    pub fn defer(&mut self, delay: Span, stamp: Option<ArrivalTime>) {
-        self.due.get_or_insert(stamp.map_or(ArrivalTime::MAX, |stamp| stamp + delay));
+    pub fn defer(&mut self, delay: Span, now: Option<Span>) {
+        self.due.get_or_insert(now.map_or(Span::MAX, |now| now + delay));
     }
 
     /// It is told now: the revision to put on it.
@@ -76,9 +77,9 @@ mod tests {
         let mut emission = Emission::default();
         assert!(emission.awaits_watermark());
         assert_eq!(emission.tell(), 0);
-        assert_eq!(emission.changed(DELAY, Some(ArrivalTime(100))), Change::TellLater);
-        assert_eq!(emission.changed(DELAY, Some(ArrivalTime(120))), Change::TellLater);
-        assert_eq!(emission.due(), Some(ArrivalTime(130)));
+        assert_eq!(emission.changed(DELAY, Some(Span(100))), Change::TellLater);
+        assert_eq!(emission.changed(DELAY, Some(Span(120))), Change::TellLater);
+        assert_eq!(emission.due(), Some(Span(130)));
         assert_eq!(emission.tell(), 1);
         assert_eq!(emission.due(), None);
     }
@@ -87,7 +88,7 @@ mod tests {
     fn without_a_clock_a_revision_waits_for_the_end_of_the_window() {
         let mut emission = Emission::default();
         emission.changed(DELAY, None);
-        assert_eq!(emission.due(), Some(ArrivalTime::MAX));
+        assert_eq!(emission.due(), Some(Span::MAX));
         assert!(!emission.awaits_watermark());
     }
 }

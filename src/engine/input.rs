@@ -9,8 +9,20 @@ pub enum Input<'a> {
     Tick,
     /// The connection to the devices' broker changed.
     Ingress(Ingress),
-    /// What the gateway's clock is worth changed.
+    /// What the gateway's clock is worth changed. Where it was set too, that is told no later than by the `Now` that
+    /// comes with this.
     Clock(crate::time::ClockStatus),
+    /// Which boot of the machine this is: its monotonic time means nothing in another. Told before anything else.
+    Boot(u128),
+    /// A held message, as the store has it: see [`crate::engine::Engine::held_wanted`].
+    Held {
+        /// Its key.
+        key: &'a [u8],
+        /// What is there.
+        value: &'a [u8],
+    },
+    /// There are no more held messages than came.
+    HeldEnd,
     /// The input is at its end (replay): everything still open fires.
     End,
 }

@@ -1,16 +1,28 @@
 //! A message on its way in: decode → per item: retained, duplicate, time, value, late → windows → watermarks.
 
 use crate::engine::Engine;
-use crate::engine::device::{Added, Record};
+use crate::engine::correction::Corrected;
+use crate::engine::dedup::Fingerprint;
+use crate::engine::device::{Added, Device, Record};
 use crate::engine::effect::Effects;
+use crate::engine::habit::settle;
 use crate::engine::input::{Publish, Topic};
 use crate::engine::settings::Scope;
-use crate::engine::side_output::{Origin, refused};
-use crate::engine::validity::{Verdict, judge};
+use crate::engine::side_output::{self, refused};
+use crate::engine::validity::{Basis, Verdict};
 use crate::engine::watermark::bounded;
-use crate::event::{Cause, LateRecord, Output, Reason};
-use crate::time::{ArrivalTime, EventTime, Now};
-use crate::wire::decode::{Decoded, Item, Scratch};
+use crate::event::{Cause, LateRecord, Method, Moved, Output, Reason};
+use crate::time::{ArrivalTime, DeviceTime, EventTime, MonoTime, Now, Span};
+use crate::wire::decode::{Decoded, Item, Scratch, Stamp};
+
+/// An item that is news, of a device that there is room for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Admitted {
+    pub(super) item: usize,
+    pub(super) device: usize,
+    /// Its stamp, one of the two where a local time is there twice.
+    pub(super) time: Stamp,
+}
 
 /// An item that passed the guards.
 #[derive(Clone, Copy, Debug)]
@@ -18,10 +30,21 @@ pub(super) struct Judged {
     item: usize,
     device: usize,
     at: EventTime,
-    /// The event time is the device's own, or its source's by design.
-    seen: bool,
+    /// How the event time was made, where it is not the device's own, or its source's by design.
+    moved: Option<Moved>,
     heartbeat: bool,
     valued: bool,
+}
+
+/// How a message comes to be processed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Origin {
+    /// It has just come.
+    Received,
+    /// It was held, and it is its turn.
+    Held,
+    /// It was held, and there is no more room for it.
+    Evicted,
 }
 
 /// A message in hand.
@@ -30,18 +53,72 @@ pub(super) struct Message<'a> {
     pub(super) source: usize,
     pub(super) topic: &'a str,
     pub(super) publish: Publish<'a>,
+    /// `None`: there is no clock, or it came in another boot.
     pub(super) arrival: Option<ArrivalTime>,
+    /// The moment by which it is counted how much is told.
+    pub(super) told_at: Option<ArrivalTime>,
+    /// When it came; of another boot it means nothing.
+    pub(super) mono: MonoTime,
+    pub(super) origin: Origin,
+    /// Of a held message, a bit for each item: it has no device time, and was a redelivery.
+    pub(super) redelivered: &'a [u8],
+}
+
+impl Judged {
+    /// Whether its time counts as seen: it is the device's, corrected or not, or its source's by design.
+    fn seen(&self) -> bool {
+        self.moved.is_none_or(|moved| moved.method != Method::Arrival)
+    }
+}
+
+impl Message<'_> {
+    fn was_redelivered(&self, item: usize) -> bool {
+        self.redelivered.get(item / 8).is_some_and(|bits| bits >> (item % 8) & 1 == 1)
+    }
 }
 
 impl Engine {
     pub(super) fn on_publish(&mut self, publish: Publish<'_>, now: Now, out: &mut Effects) {
         self.books.received += 1;
-        if self.is_status(publish, now, out) {
+        let arrival = self.has_clock().then_some(now.wall);
+        let (origin, mono) = (Origin::Received, now.mono);
+        let message = Message {
+            source: 0,
+            topic: if let Topic::Name(topic) = publish.topic { topic } else { "" },
+            publish,
+            arrival,
+            told_at: arrival,
+            mono,
+            origin,
+            redelivered: &[],
+        };
+        let mut scratch = std::mem::take(&mut self.scratch);
+        scratch.clear();
+        if let Some(status) = self.read_status(publish) {
+            if status.online.is_some() && self.is_to_be_held(&message, &scratch) {
+                self.hold(&message, &scratch);
+            } else {
+                self.on_status(&status, message, out);
+            }
+            self.scratch = scratch;
             return;
         }
-        let arrival = self.has_clock().then_some(now.wall);
-        let mut scratch = std::mem::take(&mut self.scratch);
-        let (decoded, message) = self.decode(publish, arrival, &mut scratch);
+        let (decoded, message) = self.decode(message, &mut scratch);
+        if decoded == Decoded::Items && self.is_to_be_held(&message, &scratch) {
+            self.hold(&message, &scratch);
+        } else {
+            self.process(decoded, message, &scratch, out);
+        }
+        self.scratch = scratch;
+    }
+
+    pub(super) fn process(
+        &mut self,
+        decoded: Decoded,
+        message: Message<'_>,
+        scratch: &Scratch,
+        out: &mut Effects,
+    ) {
         match decoded {
             Decoded::Unmatched => {
                 self.books.unmatched += 1;
@@ -51,21 +128,20 @@ impl Engine {
             Decoded::Malformed(reason) => self.on_malformed(reason, message, out),
             Decoded::Items => {
                 self.books.decoded += 1;
-                self.on_items(message, &scratch, out);
+                self.on_items(message, scratch, out);
             }
         }
         self.books.unreadable += u64::from(scratch.unreadable());
-        self.scratch = scratch;
     }
 
     /// Finds the source of a message and reads it.
-    fn decode<'a>(
+    pub(super) fn decode<'a>(
         &self,
-        publish: Publish<'a>,
-        arrival: Option<ArrivalTime>,
+        mut message: Message<'a>,
         scratch: &mut Scratch,
     ) -> (Decoded, Message<'a>) {
         scratch.clear();
+        let publish = message.publish;
         let oversize = publish.payload.len() > self.settings.limits.max_payload;
         let read = |source: usize, topic: Option<&str>, scratch: &mut Scratch| {
             let profile = &self.settings.sources[source].profile;
@@ -75,7 +151,6 @@ impl Engine {
                 false => profile.decode(topic, publish.payload, scratch),
             }
         };
-        let mut message = Message { source: 0, topic: "", publish, arrival };
         match publish.topic {
             Topic::Source(source) => {
                 message.source = source;
@@ -99,32 +174,41 @@ impl Engine {
         self.books.refuse(reason);
         self.refused.note(Some(reason), message.topic, message.arrival);
         let per_hour = self.settings.limits.refused_per_hour;
-        match self.malformed[message.source].admit(message.arrival, per_hour) {
+        match self.malformed[message.source].admit(message.told_at, per_hour) {
             Some(withheld) => {
                 let payload = message.publish.payload;
                 let origin = self.origin(&message);
-                let told = refused(reason, origin, None, None, payload, withheld);
+                let told = refused(reason, origin, None, (None, None), payload, withheld);
                 out.push(Output::Refused(told));
             }
             None => self.books.withheld += 1,
         }
     }
 
-    fn origin<'a>(&'a self, message: &Message<'a>) -> Origin<'a> {
+    fn origin<'a>(&'a self, message: &Message<'a>) -> side_output::Origin<'a> {
         let source = self.settings.sources[message.source].profile.source();
-        Origin { source, topic: message.topic, arrival: message.arrival }
+        let Message { topic, arrival, .. } = *message;
+        side_output::Origin { source, topic, arrival, clock: self.clock.quality }
     }
 
     /// All records of one message are judged by the watermark before it, and added in event-time order, before any
     /// watermark that it raises (SPEC 3.1).
     fn on_items(&mut self, message: Message<'_>, scratch: &Scratch, out: &mut Effects) {
+        let mut admitted = std::mem::take(&mut self.admitted);
         let mut judged = std::mem::take(&mut self.judged);
+        admitted.clear();
         judged.clear();
         for index in 0..scratch.len() {
             self.books.records += 1;
             let item = scratch.item(index, message.publish.payload);
-            judged.extend(self.judge(index, item, &message, out));
+            admitted.extend(self.admit(index, item, &message, out));
         }
+        self.hear_clocks(&admitted, &message, scratch, out);
+        for at in &admitted {
+            let item = scratch.item(at.item, message.publish.payload);
+            judged.extend(self.judge(*at, item, &message, out));
+        }
+        self.admitted = admitted;
         if judged.len() > 1 {
             judged.sort_by_key(|record| record.at);
         }
@@ -134,19 +218,20 @@ impl Engine {
         }
         for record in &judged {
             self.note_progress(record);
+            self.note_clock_of(record, &message);
         }
         self.judged = judged;
         self.raise_touched(out);
     }
 
-    /// Retained, duplicate, time, in this order (SPEC 11). `None`: it is in its column already.
-    fn judge(
+    /// Retained, duplicate, in this order (SPEC 11). `None`: it is in its column already.
+    fn admit(
         &mut self,
         index: usize,
         item: Item<'_>,
         message: &Message<'_>,
         out: &mut Effects,
-    ) -> Option<Judged> {
+    ) -> Option<Admitted> {
         if item.idle {
             self.books.valueless += 1;
             self.on_idle_marker(item.region, out);
@@ -157,56 +242,145 @@ impl Engine {
             return None;
         };
         self.refresh_region(self.devices[device].region, out);
-        if message.publish.retain && !self.tells_news(device, item) {
+        let time = self.settled(device, item, message);
+        let item = Item { time, ..item };
+        if message.publish.retain && !self.tells_news(device, item, message) {
             self.books.retained_ignored += 1;
             return None;
         }
-        if self.settings.deduplicate && !self.is_new(item, message) {
+        if !self.is_new(index, item, message) {
             self.books.duplicate += 1;
             return None;
         }
-        let mut verdict = judge(item.time, message.arrival, &self.devices[device].policy);
-        if self.devices[device].source != message.source {
-            verdict = Verdict::Quarantined(Reason::OtherSource);
+        Some(Admitted { item: index, device, time })
+    }
+
+    /// Time. `None`: it is quarantined.
+    fn judge(
+        &mut self,
+        at: Admitted,
+        item: Item<'_>,
+        message: &Message<'_>,
+        out: &mut Effects,
+    ) -> Option<Judged> {
+        let Admitted { item: index, device, time } = at;
+        let (raw, item) = (item, Item { time, ..item });
+        let basis = self.basis(self.devices[device].region, message);
+        let Device { policy, clock, source, .. } = &self.devices[device];
+        let mut verdict = basis.judge(item.time, policy, clock);
+        if *source != message.source {
+            verdict = Verdict::Quarantined(Reason::OtherSource, None);
         }
         if !message.publish.retain {
             self.on_news(device, verdict, message.arrival, out);
         }
-        let (at, seen) = match verdict {
-            Verdict::Accepted(at) | Verdict::Arrival(at) => (at, true),
+        let device_time = item.time.time().map(|time| time.0);
+        let moved = |method, offset| Some(Moved { device_time, offset, method });
+        let (at, moved) = match verdict {
+            Verdict::Accepted(at) | Verdict::Arrival(at) => (at, None),
+            Verdict::Corrected(Corrected { at, offset }) => {
+                self.books.corrected += 1;
+                (at, moved(Method::Offset, Some(offset)))
+            }
             Verdict::Stamped(at) => {
                 self.books.stamped += 1;
-                (at, false)
+                (at, moved(Method::Arrival, None))
             }
-            Verdict::Quarantined(reason) => {
-                self.quarantine(reason, device, item, message, out);
+            Verdict::Quarantined(reason, offset) => {
+                self.quarantine((reason, offset), device, item, message, out);
                 return None;
             }
         };
-        if !message.publish.retain {
+        if !message.publish.retain && message.origin != Origin::Evicted {
             self.hear(device);
         }
-        let heartbeat = item.heartbeat && !message.publish.retain && seen;
-        let valued = item.has_value();
-        Some(Judged { item: index, device, at, seen, heartbeat, valued })
+        let (heartbeat, valued) = (item.heartbeat && !message.publish.retain, item.has_value());
+        let mut judged = Judged { item: index, device, at, moved, heartbeat, valued };
+        judged.heartbeat &= judged.seen();
+        if judged.seen() && !message.publish.retain {
+            self.note_habit(device, raw, at, out);
+        }
+        Some(judged)
+    }
+
+    /// The stamp of an item: one of the two where a local time is there twice.
+    fn settled(&mut self, device: usize, item: Item<'_>, message: &Message<'_>) -> Stamp {
+        let Stamp::Repeated { earlier, .. } = item.time else { return item.time };
+        // What is delivered again stays what it was, however late.
+        let first = Item { time: Stamp::At(earlier), ..item };
+        if message.publish.dup && self.dedup.is_seen(self.fingerprint(first, message)) {
+            return first.time;
+        }
+        let Device { generator, habit, policy, .. } = &mut self.devices[device];
+        let last = generator.highest().max(habit.repeated);
+        let time = settle(item.time, message.arrival, policy.future_tolerance, last);
+        if !message.publish.retain {
+            habit.repeated = habit.repeated.max(time.time().map_or(last, DeviceTime::accepted));
+        }
+        time
+    }
+
+    fn fingerprint(&self, item: Item<'_>, message: &Message<'_>) -> Fingerprint {
+        self.recogniser.fingerprint(message.topic, item.device, item.content, item.time.time())
+    }
+
+    /// What the device times of a message are held against (SPEC 2.2).
+    fn basis(&self, region: usize, message: &Message<'_>) -> Basis {
+        if !self.has_clock() {
+            return Basis::NoClock;
+        }
+        let Some(arrival) = message.arrival else {
+            let until = self.gate.opened().unwrap_or(ArrivalTime::MAX);
+            return Basis::Between(self.listening.stamp(), until);
+        };
+        match self.reference(region, message.arrival, message.mono) {
+            _ if message.origin == Origin::Evicted => Basis::OwnTime,
+            Some(reference) => Basis::Clock(reference),
+            None => Basis::Unsure(arrival),
+        }
+    }
+
+    /// The clock of a device that is heard as it speaks may have to stand in for the gateway's.
+    fn note_clock_of(&mut self, record: &Judged, message: &Message<'_>) {
+        let device = &self.devices[record.device];
+        let profile = &self.settings.sources[device.source].profile;
+        let is_live = message.origin == Origin::Received
+            && !message.publish.retain
+            && self.listening.live_at().is_some();
+        // Where there are heartbeats, what else comes may be old.
+        let is_now = match profile.declares_heartbeat() {
+            true => record.heartbeat,
+            false => record.at >= device.generator.highest(),
+        };
+        if is_live && is_now && record.seen() && profile.declares_time() && self.has_clock() {
+            self.note_clock(record.device, record.at, message.mono);
+        }
     }
 
     /// A retained message is history: a sample, if its own time is newer than anything seen of the device.
-    fn tells_news(&self, device: usize, item: Item<'_>) -> bool {
+    fn tells_news(&self, device: usize, item: Item<'_>, message: &Message<'_>) -> bool {
+        let reference = self.reference(self.devices[device].region, message.arrival, message.mono);
         let device = &self.devices[device];
         let newer = item.time.time().is_some_and(|time| {
             let usable = time >= device.policy.not_before || !self.has_clock();
-            usable && time.accepted() > device.generator.highest()
+            let corrected =
+                reference.and_then(|now| device.clock.correct(time, now, &device.policy));
+            let at = corrected.map_or(time.accepted(), |corrected| corrected.at);
+            usable && at > device.generator.highest()
         });
         newer && item.has_value()
     }
 
     /// Whether a record was not seen before; remembers it.
-    pub(super) fn is_new(&mut self, item: Item<'_>, message: &Message<'_>) -> bool {
-        let time = item.time.time();
-        let fingerprint =
-            self.recogniser.fingerprint(message.topic, item.device, item.content, time);
-        if time.is_some() {
+    pub(super) fn is_new(&mut self, index: usize, item: Item<'_>, message: &Message<'_>) -> bool {
+        if message.origin != Origin::Received && item.time.time().is_none() {
+            return !message.was_redelivered(index); // as was judged when it came
+        }
+        if !self.settings.deduplicate {
+            return true;
+        }
+        let fingerprint = self.fingerprint(item, message);
+        if item.time.time().is_some() {
             return self.dedup.remember(fingerprint);
         }
         if message.publish.dup && self.dedup.is_redelivery(fingerprint) {
@@ -218,7 +392,7 @@ impl Engine {
 
     fn quarantine(
         &mut self,
-        reason: Reason,
+        (reason, offset): (Reason, Option<Span>),
         device: usize,
         item: Item<'_>,
         message: &Message<'_>,
@@ -228,14 +402,15 @@ impl Engine {
         self.refused.note(Some(reason), message.topic, message.arrival);
         self.mark(device);
         let per_hour = self.settings.limits.refused_per_hour;
-        let Some(withheld) = self.devices[device].refusals.admit(message.arrival, per_hour) else {
+        let Some(withheld) = self.devices[device].refusals.admit(message.told_at, per_hour) else {
             self.books.withheld += 1;
             return;
         };
         let key = (self.devices[device].region_id.clone(), self.devices[device].id.clone());
         let time = item.time.time().map(|time| time.0);
         let origin = self.origin(message);
-        out.push(Output::Refused(refused(reason, origin, Some(key), time, item.content, withheld)));
+        let told = refused(reason, origin, Some(key), (time, offset), item.content, withheld);
+        out.push(Output::Refused(told));
     }
 
     /// Value, late: the record goes to its window, or to the late output.
@@ -246,7 +421,8 @@ impl Engine {
         }
         let w = self.closing_watermark(record.device);
         let (cx, device, region) = self.parts(record.device);
-        let sample = Record { values: item.values, at: record.at, stamped: !record.seen };
+        let method = record.moved.map(|moved| moved.method);
+        let sample = Record { values: item.values, at: record.at, method };
         match device.add(&cx, w, sample, region, out) {
             Added::Aggregated { stirs } => {
                 self.books.aggregated += 1;
@@ -279,11 +455,13 @@ impl Engine {
             region: device.region_id.clone(),
             device: device.id.clone(),
             time: record.at,
+            moved: record.moved,
             window: self.settings.windows[source.base].name.clone(),
             start,
             end,
             watermark,
             arrival: message.arrival,
+            clock: self.clock.quality,
             content: item.content.to_vec(),
         }
     }
@@ -292,10 +470,10 @@ impl Engine {
     fn note_progress(&mut self, record: &Judged) {
         let device = &mut self.devices[record.device];
         let lateness = device.policy.lateness;
-        if record.seen {
+        if record.seen() {
             device.generator.see(record.at);
         }
-        let generator = match (self.settings.scope, record.seen) {
+        let generator = match (self.settings.scope, record.seen()) {
             (Scope::Device, _) => device.generator,
             (Scope::Region(_), true) => *self.partitions.see(device.region, record.at),
             (Scope::Region(_), false) => self.partitions.get(device.region).generator,

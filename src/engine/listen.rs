@@ -2,7 +2,8 @@
 //!
 //! Two scales. The *listened stamp* `L` is a wall time: up to it, everything that arrived has been processed. Closing
 //! by clock uses it. The *listened duration* is monotonic time spent caught up, summed over restarts; idleness counts
-//! in it, so that no outage is added to anybody's silence. Both stand still while we are not caught up.
+//! in it, so that no outage is added to anybody's silence. Both stand still while we are not caught up, and the stamp also
+//! while the gateway's clock is not good: it is then the last good time (SPEC 2.2).
 
 use crate::engine::codec::{Reader, Writer};
 use crate::event::GapCause;
@@ -24,6 +25,10 @@ pub struct Listening {
     duration: Span,
     stamp: ArrivalTime,
     gap: Option<Gap>,
+    /// The wall clock is good.
+    good: bool,
+    /// A gap that ended while it was not, and when.
+    untold: Option<(GapCause, MonoTime)>,
 }
 
 /// A time in which nothing was heard. What the broker kept of it was heard afterwards.
@@ -44,14 +49,45 @@ impl Default for Listening {
 }
 
 impl Listening {
-    /// Continues from what a snapshot kept; deaf until told otherwise.
+    /// Continues from what a snapshot kept; deaf and without a good clock until told otherwise.
     pub fn restore(duration: Span, stamp: ArrivalTime) -> Self {
-        Self { hearing: Hearing::Deaf(GapCause::AgentStopped), duration, stamp, gap: None }
+        let hearing = Hearing::Deaf(GapCause::AgentStopped);
+        Self { hearing, duration, stamp, gap: None, good: false, untold: None }
+    }
+
+    /// From now on the wall clock is good, or is not. Returns the gap that ended while it was not: only now it is known
+    /// how long that was.
+    pub fn trust(&mut self, good: bool, now: Now) -> Option<Gap> {
+        self.good = good;
+        let (cause, ended) = self.untold.take_if(|_| good)?;
+        self.note_gap(now.wall - (now.mono - ended), cause)
+    }
+
+    /// Whether the stamp follows the wall clock.
+    pub fn is_trusted(&self) -> bool {
+        self.good
+    }
+
+    /// The wall clock at `now`, as monotonic time has carried it on since it was last accounted for: not what somebody
+    /// has set it to since.
+    pub fn carried(&self, now: Now) -> Now {
+        match self.hearing {
+            Hearing::Deaf(_) => now,
+            Hearing::CaughtUp(since) => {
+                let elapsed = Span((now.mono - since.mono).0.max(0));
+                Now { wall: now.wall.min(since.wall + elapsed), ..now }
+            }
+        }
     }
 
     /// The listened stamp `L`; [`ArrivalTime::MIN`] before the first time of being caught up.
     pub fn stamp(&self) -> ArrivalTime {
         self.stamp
+    }
+
+    /// Whether what comes now is news: what the broker had queued has been heard.
+    pub fn is_caught_up(&self) -> bool {
+        matches!(self.hearing, Hearing::CaughtUp(_))
     }
 
     /// Monotonic time spent caught up so far.
@@ -65,14 +101,40 @@ impl Listening {
             Hearing::Deaf(_) => (self.stamp, self.duration),
             Hearing::CaughtUp(since) => {
                 let elapsed = Span((now.mono - since.mono).0.max(0));
-                (self.stamp.max(now.wall), self.duration + elapsed)
+                let stamp = if self.good { self.stamp.max(now.wall) } else { self.stamp };
+                (stamp, self.duration + elapsed)
             }
         }
     }
 
-    /// Moves the stamp alone, to a moment between two calls of [`Self::advance`].
-    pub fn step_to(&mut self, stamp: ArrivalTime) {
-        self.stamp = self.stamp.max(stamp);
+    /// Moves to a moment between two calls of [`Self::advance`]; neither scale moves back.
+    pub fn step_to(&mut self, stamp: ArrivalTime, duration: Span) {
+        if self.good {
+            self.stamp = self.stamp.max(stamp);
+        }
+        if let Hearing::CaughtUp(since) = &mut self.hearing
+            && duration > self.duration
+        {
+            let elapsed = duration - self.duration;
+            *since = Now { wall: since.wall + elapsed, mono: since.mono + elapsed };
+            self.duration = duration;
+        }
+    }
+
+    /// The wall time up to which everything that arrived was processed, good or not.
+    pub fn wall(&self) -> ArrivalTime {
+        match self.hearing {
+            Hearing::CaughtUp(since) if !self.good => since.wall,
+            Hearing::CaughtUp(_) | Hearing::Deaf(_) => self.stamp,
+        }
+    }
+
+    /// The monotonic time up to which everything that arrived was processed; `None` while we are not caught up.
+    pub fn live_at(&self) -> Option<MonoTime> {
+        match self.hearing {
+            Hearing::Deaf(_) => None,
+            Hearing::CaughtUp(since) => Some(since.mono),
+        }
     }
 
     /// Accounts the time up to `now`.
@@ -88,7 +150,16 @@ impl Listening {
     pub fn caught_up(&mut self, now: Now) -> Option<Gap> {
         let was = std::mem::replace(&mut self.hearing, Hearing::CaughtUp(now));
         let Hearing::Deaf(cause) = was else { return None };
-        let gap = Gap { start: self.stamp, end: now.wall, cause };
+        if self.good {
+            return self.note_gap(now.wall, cause);
+        }
+        let cause = self.untold.map_or(cause, |(cause, _)| cause);
+        self.untold = Some((cause, now.mono));
+        None
+    }
+
+    fn note_gap(&mut self, end: ArrivalTime, cause: GapCause) -> Option<Gap> {
+        let gap = Gap { start: self.stamp, end, cause };
         let is_one = gap.start != ArrivalTime::MIN && gap.end > gap.start;
         self.gap = Some(gap).filter(|_| is_one).or(self.gap);
         is_one.then_some(gap)
@@ -144,8 +215,10 @@ impl Listening {
     /// The monotonic time at which the stamp reaches `stamp`; `None` while it stands still.
     pub fn when_stamp(&self, stamp: ArrivalTime) -> Option<MonoTime> {
         match self.hearing {
-            Hearing::Deaf(_) => None,
-            Hearing::CaughtUp(since) => Some(since.mono + Span((stamp - since.wall).0.max(0))),
+            Hearing::CaughtUp(since) if self.good => {
+                Some(since.mono + Span((stamp - since.wall).0.max(0)))
+            }
+            Hearing::Deaf(_) | Hearing::CaughtUp(_) => None,
         }
     }
 
@@ -168,9 +241,39 @@ mod tests {
         Now { wall: ArrivalTime(wall), mono: MonoTime(mono) }
     }
 
+    fn trusted() -> Listening {
+        let mut listening = Listening::default();
+        listening.trust(true, now(0, 0));
+        listening
+    }
+
+    #[test]
+    fn without_a_good_clock_the_stamp_stands_still_and_silence_goes_on() {
+        let mut listening = trusted();
+        listening.caught_up(now(1_000, 10));
+        listening.advance(now(2_000, 1_010));
+        listening.trust(false, now(2_000, 1_010));
+        listening.advance(now(90_000, 2_010));
+        assert_eq!((listening.stamp(), listening.duration()), (ArrivalTime(2_000), Span(2_000)));
+        assert_eq!(listening.when_stamp(ArrivalTime(2_001)), None);
+        assert_eq!(listening.when_duration(Span(2_500)), Some(MonoTime(2_510)));
+        listening.trust(true, now(4_000, 2_010));
+        listening.advance(now(4_000, 3_010));
+        assert_eq!((listening.stamp(), listening.duration()), (ArrivalTime(4_000), Span(3_000)));
+    }
+
+    #[test]
+    fn the_wall_clock_is_carried_on_by_monotonic_time_and_not_by_who_sets_it() {
+        let mut listening = trusted();
+        listening.caught_up(now(1_000, 10));
+        listening.advance(now(1_000, 10));
+        assert_eq!(listening.carried(now(9_000, 60)).wall, ArrivalTime(1_050));
+        assert_eq!(listening.carried(now(500, 60)).wall, ArrivalTime(500));
+    }
+
     #[test]
     fn an_outage_adds_to_nobodys_silence() {
-        let mut listening = Listening::default();
+        let mut listening = trusted();
         listening.caught_up(now(1_000, 10));
         listening.advance(now(2_000, 1_010));
         listening.deaf();
@@ -182,8 +285,24 @@ mod tests {
     }
 
     #[test]
+    fn a_gap_that_ended_before_the_time_was_known_is_told_once_it_is() {
+        let mut listening = Listening::restore(Span::ZERO, ArrivalTime(5_000));
+        assert_eq!(listening.caught_up(now(70, 100)), None); // at boot, in 1970
+        listening.deaf();
+        assert_eq!(listening.caught_up(now(90, 120)), None);
+        assert_eq!(listening.trust(false, now(100, 130)), None);
+        let gap = Gap {
+            start: ArrivalTime(5_000),
+            end: ArrivalTime(9_000),
+            cause: GapCause::AgentStopped,
+        };
+        assert_eq!(listening.trust(true, now(9_080, 200)), Some(gap));
+        assert_eq!(listening.trust(true, now(9_090, 210)), None);
+    }
+
+    #[test]
     fn a_wall_clock_that_steps_back_moves_nothing_back() {
-        let mut listening = Listening::default();
+        let mut listening = trusted();
         listening.caught_up(now(5_000, 0));
         listening.advance(now(6_000, 1_000));
         listening.advance(now(3_000, 2_000));
@@ -192,7 +311,7 @@ mod tests {
 
     #[test]
     fn deadlines_are_met_exactly() {
-        let mut listening = Listening::default();
+        let mut listening = trusted();
         listening.caught_up(now(1_000, 10));
         listening.advance(now(1_000, 10));
         assert_eq!(listening.when_stamp(ArrivalTime(1_500)), Some(MonoTime(510)));

@@ -35,6 +35,8 @@ pub enum Loss {
     },
     /// Some of the duplicate memory.
     Memory,
+    /// So many messages that were held until the time is known.
+    Held(u64),
     /// A record with this key, which this version does not know.
     Unknown(Vec<u8>),
 }
@@ -54,6 +56,7 @@ impl fmt::Display for Loss {
                 write!(f, "part of the roll-up of {region} to {} ms", end.0)
             }
             Self::Memory => f.write_str("part of the duplicate memory"),
+            Self::Held(messages) => write!(f, "{messages} held messages"),
             Self::Unknown(key) => write!(f, "record with key {key:02x?}"),
         }
     }

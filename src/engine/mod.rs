@@ -11,14 +11,20 @@ pub mod aggregate;
 mod attendance;
 pub mod books;
 pub mod checkpoint;
+mod clocks;
 pub mod codec;
 pub mod context;
+pub mod correction;
 pub mod coverage;
 pub mod deadline;
 pub mod dedup;
 pub mod device;
 pub mod effect;
 pub mod emission;
+pub mod fleet;
+pub mod gate;
+pub mod habit;
+pub mod held;
 pub mod input;
 mod intake;
 pub mod listen;
@@ -29,12 +35,15 @@ pub mod pane;
 pub mod partition;
 pub mod presence;
 pub mod progress;
+mod publish;
 pub mod recent;
 mod records;
+mod reference;
 pub mod region;
 pub mod restore;
 mod rollup;
 pub mod settings;
+mod settle;
 pub mod side_output;
 pub mod snapshot;
 pub mod validity;
@@ -50,12 +59,15 @@ use hashbrown::HashTable;
 
 use crate::engine::books::Books;
 use crate::engine::context::Context;
-use crate::engine::deadline::{Deadlines, Silence};
+use crate::engine::correction::DeviceClock;
+use crate::engine::deadline::{Deadlines, SpanDeadline};
 use crate::engine::dedup::{Dedup, Recogniser};
 use crate::engine::device::{Activity, Device};
 use crate::engine::effect::Effects;
+use crate::engine::gate::Gate;
+use crate::engine::habit::Habit;
 use crate::engine::input::{Ingress, Input};
-use crate::engine::intake::Judged;
+use crate::engine::intake::{Admitted, Judged};
 use crate::engine::listen::Listening;
 use crate::engine::partition::{Partition, Partitions};
 use crate::engine::presence::Presence;
@@ -82,7 +94,14 @@ pub struct Engine {
     generation: Generation,
     created: ArrivalTime,
     clock: ClockStatus,
+    /// The least lateness of anybody, by which the clock in holdover is judged.
+    least_lateness: Span,
+    gate: Gate,
+    /// The broker has nothing more.
+    caught_up: bool,
     listening: Listening,
+    /// Counts the times in which the broker's messages are heard without a break: times of two are not compared.
+    session: u32,
     deadlines: Deadlines,
     recogniser: Recogniser,
     dedup: Dedup,
@@ -99,8 +118,8 @@ pub struct Engine {
     /// Region scope: devices by the combined watermark at which they are to be looked at.
     timeline: BTreeSet<(EventTime, usize)>,
     gateway_published: EventTime,
-    /// When watermarks are next published.
-    publish_at: Option<ArrivalTime>,
+    /// Listened duration at which watermarks are next published.
+    publish_at: Option<Span>,
     malformed: Vec<RateLimit>,
     books: Books,
     /// Topics of messages that no source claimed.
@@ -115,6 +134,7 @@ pub struct Engine {
     obsolete: Vec<Vec<u8>>,
     layout_is_new: bool,
     scratch: Scratch,
+    admitted: Vec<Admitted>,
     judged: Vec<Judged>,
     touched: Vec<usize>,
     touched_regions: Vec<(usize, Cause)>,
@@ -149,7 +169,11 @@ impl Engine {
             generation,
             created,
             clock: ClockStatus::UNSYNCHRONISED,
+            least_lateness: settings.policies.least_lateness(),
+            gate: Gate::new(settings.gate),
+            caught_up: false,
             listening: Listening::default(),
+            session: 0,
             deadlines: Deadlines::default(),
             recogniser: Recogniser::new(generation),
             dedup: Dedup::new(settings.limits.max_remembered),
@@ -172,6 +196,7 @@ impl Engine {
             obsolete: Vec::new(),
             layout_is_new: true,
             scratch: Scratch::default(),
+            admitted: Vec::new(),
             judged: Vec::new(),
             touched: Vec::new(),
             touched_regions: Vec::new(),
@@ -182,23 +207,39 @@ impl Engine {
     /// Takes one input and says what is to be said.
     pub fn handle(&mut self, input: Input<'_>, now: Now, out: &mut Effects) {
         if self.has_clock() {
-            self.apply_clock(now, out);
+            // A clock that is no longer good may have been set with the news that it is not.
+            let until = match input {
+                Input::Clock(status) if !self.is_good(status) => self.listening.carried(now),
+                _ => now,
+            };
+            self.apply_clock(until, out);
+            self.wait_no_longer(now, out);
         }
         match input {
             Input::Publish(publish) => self.on_publish(publish, now, out),
             Input::Tick => {}
             Input::Ingress(change) => self.on_ingress(change, now, out),
-            Input::Clock(status) => self.clock = status,
+            Input::Clock(status) => self.on_clock_status(status, now, out),
+            Input::Boot(boot) => self.gate.set_boot(boot),
+            Input::Held { key, value } => self.on_held(key, value, now, out),
+            Input::HeldEnd => self.on_held_end(now, out),
             Input::End => self.on_end(out),
         }
     }
 
+    /// Up to this, everything that arrived has been processed; [`ArrivalTime::MIN`] before the first time.
+    pub fn listened(&self) -> ArrivalTime {
+        self.listening.stamp()
+    }
+
     /// When the engine next wants a [`Input::Tick`], and why. `None`: not before something else happens.
     pub fn next_deadline(&self) -> Option<(MonoTime, DeadlineReason)> {
-        self.deadlines.next(
+        let next = self.deadlines.next(
             |duration| self.listening.when_duration(duration),
             |stamp| self.listening.when_stamp(stamp),
-        )
+        );
+        let ends = self.gate.ends().filter(|_| self.has_clock());
+        next.into_iter().chain(ends.map(|at| (at, DeadlineReason::Held))).min()
     }
 
     /// The books.
@@ -235,7 +276,7 @@ impl Engine {
     /// A device's watermark with the clock applied; `None` before the first.
     pub fn device_watermark(&self, region: &str, device: &str) -> Option<EventTime> {
         let device = self.find_device(region, device)?;
-        let watermark = self.devices[device].watermark(self.listening.stamp());
+        let watermark = self.devices[device].watermark(self.stamp_of(self.devices[device].region));
         Some(watermark).filter(|w| *w != EventTime::MIN)
     }
 
@@ -248,18 +289,19 @@ impl Engine {
     }
 
     fn on_ingress(&mut self, change: Ingress, now: Now, out: &mut Effects) {
+        if matches!(change, Ingress::Up | Ingress::Down) {
+            self.session = self.session.wrapping_add(1);
+        }
         match change {
             Ingress::Up => {
-                self.listening.deaf();
+                self.fall_deaf();
                 self.dedup.reconnected();
             }
             Ingress::CaughtUp => {
-                let gap = self.listening.caught_up(now);
-                self.tell_gap(gap, out);
-                self.start_publishing(now);
-                self.apply_clock(now, out);
+                self.caught_up = true;
+                self.listen_again(now, out);
             }
-            Ingress::Down => self.listening.deaf(),
+            Ingress::Down => self.fall_deaf(),
             Ingress::AcksSettled { through } => self.dedup.settle(through.min(self.committed)),
         }
     }
@@ -280,24 +322,27 @@ impl Engine {
         }
     }
 
-    fn context(&self) -> Context<'_> {
+    fn context(&self, region: usize) -> Context<'_> {
         Context {
             settings: &self.settings,
             region_aggregates: &self.region_aggregates,
             clock: self.clock.quality,
             created: self.created,
-            stamp: self.listening.stamp(),
+            stamp: self.stamp_of(region),
+            duration: self.listening.duration(),
         }
     }
 
     /// The pieces that a step on one device needs, borrowed apart.
     fn parts(&mut self, device: usize) -> (Context<'_>, &mut Device, &mut Region) {
+        let stamp = self.stamp_of(self.devices[device].region);
         let cx = Context {
             settings: &self.settings,
             region_aggregates: &self.region_aggregates,
             clock: self.clock.quality,
             created: self.created,
-            stamp: self.listening.stamp(),
+            stamp,
+            duration: self.listening.duration(),
         };
         let device = &mut self.devices[device];
         let region = &mut self.regions[device.region];
@@ -307,18 +352,19 @@ impl Engine {
     /// The device of an item, made where it is not known; `None` when there is no room for one more.
     fn device(&mut self, source: usize, item: Item<'_>) -> Option<usize> {
         match self.find_device(item.region, item.device) {
-            None => self.admit(source, item.region, item.device),
+            None => self.enlist(source, item.region, item.device),
             known => known,
         }
     }
 
     /// A device that is not known, where there is room for it.
-    fn admit(&mut self, source: usize, region: &str, name: &str) -> Option<usize> {
+    fn enlist(&mut self, source: usize, region: &str, name: &str) -> Option<usize> {
         if self.devices.len() >= self.settings.limits.max_devices {
             return None;
         }
         let region = self.region(region);
-        self.regions[region].keep_final(self.listening.stamp());
+        let stamp = self.stamp_of(region);
+        self.regions[region].keep_final(stamp);
         let index = self.insert_device(source, region, name);
         self.watch(index);
         Some(index)
@@ -365,12 +411,17 @@ impl Engine {
             next: EventTime::MAX,
             final_to: EventTime::MIN,
             armed: None,
+            revises_at: None,
             registered: None,
             raising: None,
             refusals: RateLimit::default(),
+            habit: Habit::default(),
+            clock: DeviceClock::default(),
+            newest: None,
             closed: Vec::new(),
             dirty: false,
             identity_is_stored: false,
+            clock_is_stored: true,
         });
         let hash = |device: &Device| hash_of_names(device.region_id.as_str(), device.id.as_str());
         let devices = &self.devices;
@@ -384,7 +435,7 @@ impl Engine {
         let device = &self.devices[index];
         if self.has_clock() && self.in_device_scope() && device.activity == Activity::Active {
             let at = device.heard + device.policy.idle_timeout;
-            self.deadlines.at_duration(at, Silence::Device(index));
+            self.deadlines.at_duration(at, SpanDeadline::Device(index));
         }
     }
 
@@ -398,6 +449,7 @@ impl Engine {
         self.regions.push(Region::new(RegionId::from(name), &policy));
         self.region_by_name.insert(name.into(), index);
         self.partitions.add(Partition::default());
+        self.deadlines.add_region();
         index
     }
 }

@@ -97,10 +97,13 @@ impl Engine {
     /// The regions as they stand at `now`, in the order in which they were met.
     pub fn region_views(&self, now: Now) -> impl Iterator<Item = RegionView> {
         let (stamp, _) = self.listening.at(now);
+        let live = self.listening.live_at().map(|_| now.mono);
         let in_device_scope = self.in_device_scope();
         self.regions.iter().enumerate().map(move |(index, region)| {
-            let watermark =
-                if in_device_scope { region.watermark_at(stamp) } else { region.watermark() };
+            let watermark = match in_device_scope {
+                true => region.watermark_at(self.stamp_at(index, stamp, live)),
+                false => region.watermark(),
+            };
             RegionView {
                 id: region.id.clone(),
                 watermark: Some(watermark).filter(|w| *w != EventTime::MIN),

@@ -12,6 +12,8 @@ pub struct Samples {
     pub count: u32,
     /// Those of them that carry the arrival time.
     pub stamped: u32,
+    /// Those of them whose device time was corrected.
+    pub corrected: u32,
     /// Lowest event time; [`EventTime::MAX`] when there is none.
     pub first: EventTime,
     /// Highest event time; [`EventTime::MIN`] when there is none.
@@ -28,6 +30,7 @@ impl Samples {
         Self {
             count: 0,
             stamped: 0,
+            corrected: 0,
             first: EventTime::MAX,
             last: EventTime::MIN,
             slots: 0,
@@ -58,6 +61,7 @@ impl Samples {
     pub fn merge(&mut self, part: &Self, widen: impl Fn(u64) -> u64) {
         self.count = self.count.saturating_add(part.count);
         self.stamped = self.stamped.saturating_add(part.stamped);
+        self.corrected = self.corrected.saturating_add(part.corrected);
         self.first = self.first.min(part.first);
         self.last = self.last.max(part.last);
         self.slots |= widen(part.slots);

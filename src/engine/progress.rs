@@ -2,15 +2,12 @@
 
 use crate::engine::Engine;
 use crate::engine::context::Trigger;
-use crate::engine::deadline::{ClockDeadline, Due, Silence};
+use crate::engine::deadline::{ClockDeadline, Due, SpanDeadline};
 use crate::engine::device::Activity;
 use crate::engine::effect::Effects;
 use crate::engine::region::HoldChange;
-use crate::event::{Alert, AlertKind, Cause, Output, WatermarkReport};
+use crate::event::{Alert, AlertKind, Cause, Output};
 use crate::time::{ArrivalTime, EventTime, Now, Span};
-
-/// Watermarks of a longer gap are not told one by one.
-const MAX_PUBLISH_GAP: Span = Span::from_hours(24);
 
 impl Engine {
     /// Applies the clock up to `now`: idleness, closing by clock, due revisions, in the order of their moments.
@@ -18,24 +15,42 @@ impl Engine {
         let (stamp, duration) = self.listening.at(now);
         while let Some(due) = self.deadlines.pop(stamp, duration) {
             match due {
-                Due::Silence(at, who) => {
-                    self.listening.step_to(stamp - (duration - at));
-                    self.on_silence(at, who, out);
+                Due::Span(at, what) => {
+                    self.listening.step_to(stamp - (duration - at), at);
+                    self.on_span(at, what, duration, out);
                 }
-                Due::Clock(at, what) => {
-                    self.listening.step_to(at);
-                    self.on_clock(at, what, stamp, out);
+                Due::Clock(at, region) => {
+                    self.listening.step_to(at, duration - (stamp - at));
+                    self.on_clock(region, out);
                 }
             }
         }
         self.listening.advance(now);
     }
 
-    fn on_silence(&mut self, at: Span, who: Silence, out: &mut Effects) {
-        match who {
-            Silence::Device(device) => self.on_device_silence(at, device, out),
-            Silence::Partition(region) => self.on_partition_silence(at, region, out),
-            Silence::Presence(device) => self.on_presence_silence(at, device, out),
+    fn on_span(&mut self, at: Span, what: SpanDeadline, now: Span, out: &mut Effects) {
+        match what {
+            SpanDeadline::Device(device) => self.on_device_silence(at, device, out),
+            SpanDeadline::Partition(region) => self.on_partition_silence(at, region, out),
+            SpanDeadline::Presence(device) => self.on_presence_silence(at, device, out),
+            SpanDeadline::StandIn(region) => self.on_stand_in(region, out),
+            SpanDeadline::Revision(device) if self.devices[device].revises_at == Some(at) => {
+                self.devices[device].revises_at = None;
+                self.follow_clock(device, out);
+            }
+            SpanDeadline::Rollup(region) if self.regions[region].revises_at == Some(at) => {
+                self.regions[region].revises_at = None;
+                self.look_at(region, out);
+            }
+            SpanDeadline::Look(region) => {
+                self.regions[region].looked_for = false;
+                self.look_at(region, out);
+            }
+            SpanDeadline::Revision(_) | SpanDeadline::Rollup(_) => {} // an earlier or later one took its place
+            SpanDeadline::Publish => {
+                self.publish_watermarks(out);
+                self.publish_again(at, now);
+            }
         }
     }
 
@@ -46,7 +61,7 @@ impl Engine {
         }
         let silent_at = device.heard + device.policy.idle_timeout;
         if silent_at > at {
-            self.deadlines.at_duration(silent_at, Silence::Device(index));
+            self.deadlines.at_duration(silent_at, SpanDeadline::Device(index));
         } else {
             device.activity = Activity::Idle;
             self.mark(index);
@@ -54,11 +69,10 @@ impl Engine {
         }
     }
 
-    fn on_clock(
+    pub(super) fn on_clock_deadline(
         &mut self,
         at: ArrivalTime,
         what: ClockDeadline,
-        now: ArrivalTime,
         out: &mut Effects,
     ) {
         match what {
@@ -68,22 +82,22 @@ impl Engine {
             }
             ClockDeadline::Region(region) if self.regions[region].armed == Some(at) => {
                 self.regions[region].armed = None;
-                self.progress_region(region, out);
-                self.settle_region(region, Cause::Idle, out);
+                self.look_at(region, out);
             }
             ClockDeadline::Device(_) | ClockDeadline::Region(_) => {} // an earlier or later one took its place
-            ClockDeadline::Publish => {
-                self.publish_watermarks(out);
-                self.publish_again(at, now);
-            }
         }
+    }
+
+    fn look_at(&mut self, region: usize, out: &mut Effects) {
+        self.progress_region(region, out);
+        self.settle_region(region, Cause::Idle, out);
     }
 
     /// What the clock does to a device, and through it to its region.
     fn follow_clock(&mut self, index: usize, out: &mut Effects) {
-        let stamp = self.listening.stamp();
+        let home = self.devices[index].region;
+        let stamp = self.stamp_of(home);
         let device = &self.devices[index];
-        let home = device.region;
         if device.begins_to_follow(stamp) && self.regions[home].joined_clock_at != stamp {
             // Whoever joins in may hold the region from now on: it gets first where it is without them.
             self.progress_region_to(home, stamp - Span(1), out);
@@ -132,11 +146,17 @@ impl Engine {
 
     /// A region is looked at once all its devices are that something is due of at this moment.
     fn look_now_at(&mut self, index: usize) {
-        let stamp = self.listening.stamp();
+        let stamp = self.stamp_of(index);
         let region = &mut self.regions[index];
-        if region.armed.is_none_or(|armed| stamp < armed) {
+        if !self.listening.is_trusted() {
+            // That clock stands still, or goes by what the region's devices say: the moment has no stamp.
+            if !std::mem::replace(&mut region.looked_for, true) {
+                let now = self.listening.duration();
+                self.deadlines.at_duration(now, SpanDeadline::Look(index));
+            }
+        } else if region.armed.is_none_or(|armed| stamp < armed) {
             region.armed = Some(stamp);
-            self.deadlines.at_stamp(stamp, ClockDeadline::Region(index));
+            self.at_stamp(index, stamp, ClockDeadline::Region(index));
         }
     }
 
@@ -218,8 +238,8 @@ impl Engine {
     }
 
     /// Brings a region's watermarks up to date; tells whether any moved.
-    fn progress_region(&mut self, index: usize, out: &mut Effects) -> bool {
-        self.progress_region_to(index, self.listening.stamp(), out)
+    pub(super) fn progress_region(&mut self, index: usize, out: &mut Effects) -> bool {
+        self.progress_region_to(index, self.stamp_of(index), out)
     }
 
     fn progress_region_to(&mut self, index: usize, stamp: ArrivalTime, out: &mut Effects) -> bool {
@@ -236,6 +256,7 @@ impl Engine {
                 region: device.region_id.clone(),
                 device: device.id.clone(),
                 watermark: change.watermark,
+                clock: self.clock.quality,
             }));
         }
     }
@@ -269,7 +290,7 @@ impl Engine {
         let partition = &mut self.regions[region];
         partition.heard = duration;
         if !std::mem::replace(&mut partition.watched, true) {
-            self.deadlines.at_duration(partition.silent_at(), Silence::Partition(region));
+            self.deadlines.at_duration(partition.silent_at(), SpanDeadline::Partition(region));
         }
     }
 
@@ -277,7 +298,7 @@ impl Engine {
         let region = &mut self.regions[index];
         let silent_at = region.silent_at();
         if silent_at > at {
-            self.deadlines.at_duration(silent_at, Silence::Partition(index));
+            self.deadlines.at_duration(silent_at, SpanDeadline::Partition(index));
         } else {
             region.watched = false;
             self.rest_partition(index, out);
@@ -341,87 +362,31 @@ impl Engine {
     /// The watermark that closes the windows of a device.
     pub(super) fn closing_watermark(&self, index: usize) -> EventTime {
         if self.in_device_scope() {
-            self.devices[index].watermark(self.listening.stamp())
+            let device = &self.devices[index];
+            device.watermark(self.stamp_of(device.region))
         } else {
             self.partitions.combined()
         }
     }
 
     pub(super) fn arm_device(&mut self, index: usize) {
-        let has_clock = self.has_clock();
+        if !self.has_clock() {
+            return;
+        }
         let device = &mut self.devices[index];
-        if has_clock
-            && let Some(at) = device.next_on_clock()
+        let region = device.region;
+        if let Some(due) = device.next_revision()
+            && device.revises_at.is_none_or(|noted| due < noted)
+        {
+            device.revises_at = Some(due);
+            self.deadlines.at_duration(due, SpanDeadline::Revision(index));
+        }
+        if let Some(at) = device.next_on_clock()
             && device.armed.is_none_or(|armed| at < armed)
         {
             device.armed = Some(at);
-            self.deadlines.at_stamp(at, ClockDeadline::Device(index));
+            self.at_stamp(region, at, ClockDeadline::Device(index));
         }
-    }
-
-    /// Watermarks are published from now on, in steps of the interval.
-    pub(super) fn start_publishing(&mut self, now: Now) {
-        if self.publish_at.is_none() && self.settings.watermark_interval > Span::ZERO {
-            self.publish_again(now.wall, now.wall);
-        }
-    }
-
-    /// Sets the next moment after `last`. Of a gap of days, as when a clock gets its time, only the end is told.
-    fn publish_again(&mut self, last: ArrivalTime, now: ArrivalTime) {
-        let interval = self.settings.watermark_interval;
-        let missed = (now - last).0 / interval.0;
-        let skipped =
-            if now - last > MAX_PUBLISH_GAP { missed.saturating_mul(interval.0) } else { 0 };
-        let at = (last + Span(skipped)).max(last + interval);
-        self.publish_at = Some(at);
-        if at > last {
-            self.deadlines.at_stamp(at, ClockDeadline::Publish);
-        }
-    }
-
-    pub(super) fn publish_if_immediate(&mut self, out: &mut Effects) {
-        if self.settings.watermark_interval == Span::ZERO {
-            self.publish_watermarks(out);
-        }
-    }
-
-    /// Tells the watermarks that moved since they were last told, of the regions and then of the gateway.
-    fn publish_watermarks(&mut self, out: &mut Effects) {
-        for index in 0..self.regions.len() {
-            if self.in_device_scope() {
-                self.progress_region(index, out);
-            }
-            let region = &mut self.regions[index];
-            let w = region.watermark();
-            if w > region.published {
-                region.published = w;
-                region.dirty = true;
-                let region = Some(region.id.clone());
-                out.push(self.watermark_report(region, Some(w)));
-            }
-        }
-        let w = self.gateway_watermark();
-        if w > self.gateway_published {
-            self.gateway_published = w;
-            out.push(self.watermark_report(None, Some(w)));
-        }
-    }
-
-    fn watermark_report(
-        &self,
-        region: Option<crate::ids::RegionId>,
-        watermark: Option<EventTime>,
-    ) -> Output {
-        Output::Watermark(WatermarkReport { region, watermark, clock: self.clock.quality })
-    }
-
-    /// The minimum over the regions that have spoken; region scope: the combined watermark.
-    fn gateway_watermark(&self) -> EventTime {
-        if !self.in_device_scope() {
-            return self.partitions.combined();
-        }
-        let spoken = self.regions.iter().map(super::Region::watermark);
-        spoken.filter(|w| *w != EventTime::MIN).min().unwrap_or(EventTime::MIN)
     }
 
     /// The end of a replayed file: every watermark goes to infinity, everything still open fires, and the published

@@ -2,8 +2,10 @@
 
 use crate::engine::aggregate::Gauge;
 use crate::engine::codec::{Reader, Writer};
+use crate::engine::correction::DeviceClock;
 use crate::engine::device::{Activity, Device};
 use crate::engine::emission::Emission;
+use crate::engine::habit::Habit;
 use crate::engine::pane::{Pane, Samples};
 use crate::engine::partition::Partition;
 use crate::engine::region::{Region, RegionPane, RegionSamples};
@@ -29,6 +31,9 @@ pub(super) fn region_record(region: &Region, partition: &Partition) -> Vec<u8> {
         | u8::from(partition.behind) << 1
         | u8::from(region.watched) << 2);
     w.signed(region.heard.0).signed(region.final_to().0);
+    if region.stamp != ArrivalTime::MIN {
+        w.signed(region.stamp.0);
+    }
     w.0
 }
 
@@ -40,6 +45,7 @@ pub(super) struct RegionRecord<'a> {
     pub(super) partition: Partition,
     pub(super) watched: bool,
     pub(super) heard: Span,
+    pub(super) stamp: ArrivalTime,
 }
 
 pub(super) fn read_region_record(value: &[u8]) -> Option<RegionRecord<'_>> {
@@ -52,7 +58,8 @@ pub(super) fn read_region_record(value: &[u8]) -> Option<RegionRecord<'_>> {
     let partition = Partition { generator, idle: flags & 1 != 0, behind: flags & 2 != 0 };
     let (heard, final_to) = (Span(r.signed()?), EventTime(r.signed()?));
     let watermarks = [watermark, complete, published, final_to];
-    Some(RegionRecord { name, watermarks, partition, watched: flags & 4 != 0, heard })
+    let stamp = if r.0.is_empty() { ArrivalTime::MIN } else { ArrivalTime(r.signed()?) };
+    Some(RegionRecord { name, watermarks, partition, watched: flags & 4 != 0, heard, stamp })
 }
 
 pub(super) fn identity_record(device: &Device) -> Vec<u8> {
@@ -159,8 +166,16 @@ impl Progress {
 pub(super) fn device_record(device: &Device) -> Vec<u8> {
     let mut w = Writer::default();
     Progress::of(device).write(&mut w, EventTime(0));
-    if device.refusals != RateLimit::default() {
+    let habit = device.habit.to_byte();
+    let clock = device.clock.is_kept();
+    if device.refusals != RateLimit::default() || habit != 0 || clock {
         write_limit(&mut w, &device.refusals);
+    }
+    if habit != 0 || clock {
+        w.u8(habit);
+    }
+    if clock {
+        device.clock.write(&mut w);
     }
     w.0
 }
@@ -171,24 +186,31 @@ pub(super) fn read_device_record(device: &mut Device, value: &[u8]) -> Option<()
     if !r.0.is_empty() {
         device.refusals = read_limit(&mut r)?;
     }
+    if !r.0.is_empty() {
+        device.habit = Habit::from_byte(r.u8()?)?;
+    }
+    if !r.0.is_empty() {
+        device.clock = DeviceClock::read(&mut r)?;
+    }
     Some(())
 }
 
-fn write_emission(w: &mut Writer, emission: &Emission, start: EventTime) {
+fn write_emission(w: &mut Writer, emission: &Emission) {
     w.unsigned(u64::from(emission.told()));
     match emission.due() {
         None => w.u8(0),
-        Some(ArrivalTime::MAX) => w.u8(1),
-        Some(due) => w.u8(2).signed(due.0.wrapping_sub(start.0)),
+        Some(Span::MAX) => w.u8(1),
+        Some(due) => w.u8(3).signed(due.0),
     };
 }
 
-fn read_emission(r: &mut Reader<'_>, start: EventTime) -> Option<Emission> {
+fn read_emission(r: &mut Reader<'_>) -> Option<Emission> {
     let told = r.small()?;
     let due = match r.u8()? {
         0 => None,
-        1 => Some(ArrivalTime::MAX),
-        2 => Some(ArrivalTime(r.signed()?.wrapping_add(start.0))),
+        1 => Some(Span::MAX),
+        2 => r.signed().map(|_| Span::ZERO), // a stamp, as it was once written: due at once
+        3 => Some(Span(r.signed()?)),
         _ => return None,
     };
     Some(Emission::restore(told, due))
@@ -253,7 +275,7 @@ pub(super) fn pane_record(
     if let Some(progress) = progress {
         progress.write(&mut w, pane.start);
     }
-    write_emission(&mut w, &pane.emission, pane.start);
+    write_emission(&mut w, &pane.emission);
     w.u8(u8::from(pane.in_region));
     let samples = &pane.samples;
     w.unsigned(u64::from(samples.count));
@@ -264,6 +286,9 @@ pub(super) fn pane_record(
         w.unsigned(samples.metrics.len() as u64);
         for (gauge, metric) in samples.metrics.iter().zip(metrics) {
             write_gauge(&mut w, gauge, pane.start, metric.kept);
+        }
+        if samples.corrected > 0 {
+            w.unsigned(u64::from(samples.corrected));
         }
     }
     w.0
@@ -290,7 +315,7 @@ pub(super) fn read_pane_record(
     mut r: Reader<'_>,
     place: impl Fn(usize) -> Option<usize>,
 ) -> Option<()> {
-    pane.emission = read_emission(&mut r, pane.start)?;
+    pane.emission = read_emission(&mut r)?;
     pane.in_region = r.u8()? != 0;
     let (samples, r): (&mut Samples, _) = (&mut pane.samples, &mut r);
     samples.count = r.small()?;
@@ -305,21 +330,30 @@ pub(super) fn read_pane_record(
                 *mine = gauge;
             }
         }
+        samples.corrected = read_last(r)?;
     }
     pane.dirty = false;
     Some(())
 }
 
+/// A count at the end of a record, which older records do not have.
+fn read_last(r: &mut Reader<'_>) -> Option<u32> {
+    if r.0.is_empty() { Some(0) } else { r.small() }
+}
+
 pub(super) fn rollup_record(pane: &RegionPane, asked: &[Aggregates]) -> Vec<u8> {
     let mut w = Writer::default();
     w.signed(pane.start.0);
-    write_emission(&mut w, &pane.emission, pane.start);
+    write_emission(&mut w, &pane.emission);
     let settled = &pane.settled;
     w.unsigned(u64::from(settled.count)).unsigned(u64::from(settled.stamped));
     w.unsigned(u64::from(settled.reporting)).unsigned(settled.metrics.len() as u64);
     for ((gauge, sum_of_means), asked) in settled.metrics.iter().zip(asked) {
         write_gauge(&mut w, gauge, pane.start, *asked);
         w.float(*sum_of_means);
+    }
+    if settled.corrected > 0 {
+        w.unsigned(u64::from(settled.corrected));
     }
     w.0
 }
@@ -332,7 +366,7 @@ pub(super) fn read_rollup_record(
 ) -> Option<RegionPane> {
     let mut r = Reader(value);
     let start = EventTime(r.signed()?);
-    let emission = read_emission(&mut r, start)?;
+    let emission = read_emission(&mut r)?;
     let mut settled = RegionSamples::none(metrics);
     (settled.count, settled.stamped, settled.reporting) = (r.small()?, r.small()?, r.small()?);
     for metric in 0..r.small::<usize>()? {
@@ -341,6 +375,7 @@ pub(super) fn read_rollup_record(
             *mine = merged;
         }
     }
+    settled.corrected = read_last(&mut r)?;
     Some(RegionPane { start, settled, emission, dirty: false })
 }
 

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 use crate::engine::aggregate::Gauge;
 use crate::engine::emission::Emission;
+use crate::engine::fleet::Clocks;
 use crate::engine::minimum::Minimum;
 use crate::engine::pane::Samples;
 use crate::engine::settings::{Policy, SourceMetric};
@@ -29,6 +30,14 @@ pub struct Region {
     pub panes: BTreeMap<(EventTime, usize), RegionPane>,
     /// Next moment on the listened clock at which it wants to be looked at.
     pub armed: Option<ArrivalTime>,
+    /// Next listened duration at which a revision of it is due, as far as that is noted.
+    pub revises_at: Option<Span>,
+    /// It is to be looked at when all its devices are that moved at this moment.
+    pub looked_for: bool,
+    /// Its listened stamp while the gateway's clock is not good: what stood in for it has come so far.
+    pub stamp: ArrivalTime,
+    /// The clocks of its devices.
+    pub clocks: Clocks,
     /// Device windows that closed after their roll-up here was final, since they were last counted.
     pub missed: u64,
     /// Roll-ups that the store still has and that are final, by end and window.
@@ -85,6 +94,10 @@ impl Region {
             forgotten: 0,
             panes: BTreeMap::new(),
             armed: None,
+            revises_at: None,
+            looked_for: false,
+            stamp: ArrivalTime::MIN,
+            clocks: Clocks::default(),
             missed: 0,
             closed: Vec::new(),
             published: EventTime::MIN,
@@ -345,8 +358,8 @@ impl Region {
         told.map(|((end, _), _)| last_inside(*end)).max().unwrap_or(EventTime::MIN)
     }
 
-    /// When the clock alone brings the next thing to do: a roll-up closes, a revision is due, those that follow it leave
-    /// a member behind, or one of them is about to be back from there.
+    /// When the clock alone brings the next thing to do: a roll-up closes, those that follow it leave a member
+    /// behind, or one of them is about to be back from there.
     ///
     /// # Invariants
     /// Its watermark is the highest that its members ever gave, so whatever lowers that is met while it still stands:
@@ -367,9 +380,17 @@ impl Region {
             let waiting = self.own.iter().filter(|(_, own)| own.least() != EventTime::MAX);
             waiting.map(|(max_hold, own)| reaches(own.least() + *max_hold + Span(1), *lateness))
         });
-        let by_watermark = closes.chain(leaves).chain(returns).filter(|at| *at > stamp);
-        let revises = self.panes.values().filter_map(|pane| pane.emission.due());
-        by_watermark.chain(revises).filter(|at| *at != ArrivalTime::MAX).min()
+        closes
+            .chain(leaves)
+            .chain(returns)
+            .filter(|at| *at > stamp && *at != ArrivalTime::MAX)
+            .min()
+    }
+
+    /// When its next revision is due.
+    pub fn next_revision(&self) -> Option<Span> {
+        let due = self.panes.values().filter_map(|pane| pane.emission.due());
+        due.filter(|due| *due != Span::MAX).min()
     }
 }
 
@@ -405,6 +426,8 @@ pub struct RegionSamples {
     pub count: u32,
     /// Those of them that carry the arrival time.
     pub stamped: u32,
+    /// Those of them whose device time was corrected.
+    pub corrected: u32,
     /// Devices with a sample.
     pub reporting: u32,
     /// Per metric of the configuration: merged values, and the sum of the devices' means.
@@ -414,13 +437,15 @@ pub struct RegionSamples {
 impl RegionSamples {
     /// None yet, of so many metrics.
     pub fn none(metrics: usize) -> Self {
-        Self { count: 0, stamped: 0, reporting: 0, metrics: vec![(Gauge::default(), 0.0); metrics] }
+        let metrics = vec![(Gauge::default(), 0.0); metrics];
+        Self { count: 0, stamped: 0, corrected: 0, reporting: 0, metrics }
     }
 
     /// Adds one device's window.
     pub fn merge(&mut self, device: &Samples, metrics: &[SourceMetric]) {
         self.count = self.count.saturating_add(device.count);
         self.stamped = self.stamped.saturating_add(device.stamped);
+        self.corrected = self.corrected.saturating_add(device.corrected);
         self.reporting += u32::from(device.count > 0);
         for (gauge, metric) in device.metrics.iter().zip(metrics) {
             let (merged, sum_of_means) = &mut self.metrics[metric.metric];

@@ -24,7 +24,7 @@ use crate::engine::records::{
 use crate::engine::restore::numbers::Numbers;
 use crate::engine::settings::Settings;
 use crate::engine::snapshot::{
-    DEVICE, GATEWAY, IDENTITY, LAYOUT, PANE, PRESENCE, REGION, ROLLUP, SEED, SEEN, UNSETTLED,
+    DEVICE, GATEWAY, HELD, IDENTITY, LAYOUT, PANE, PRESENCE, REGION, ROLLUP, SEED, SEEN, UNSETTLED,
     VERSION, layout, read_pane_key,
 };
 use crate::ids::Generation;
@@ -136,6 +136,10 @@ impl Restorer {
     /// # Errors
     /// The store must not be carried on. What cannot be read is no error: see [`Self::losses`].
     pub fn take(&mut self, key: &[u8], value: &[u8]) -> Result<(), RestoreError> {
+        if key.first() == Some(&HELD) {
+            self.take_held(key, value); // many, and none of them depends on the layout
+            return Ok(());
+        }
         self.note_key(key);
         let (tag, rest) = key.split_first().unwrap_or((&0, &[]));
         let taken = match *tag {
@@ -165,7 +169,9 @@ impl Restorer {
         let missing = missing.filter(|(_, has)| !has && !self.keys.is_empty());
         let progress =
             self.without_progress.iter().map(|device| Loss::Progress(self.name(*device)));
-        missing.map(|(loss, _)| loss).chain(self.losses.iter().cloned()).chain(progress).collect()
+        let held = Some(self.engine.held_missing()).filter(|n| *n > 0).map(Loss::Held);
+        let told = self.losses.iter().cloned();
+        missing.map(|(loss, _)| loss).chain(told).chain(progress).chain(held).collect()
     }
 
     /// Gives what is carried on a new identity: of a store that has losses.
@@ -202,7 +208,7 @@ impl Restorer {
         let index = self.engine.region(record.name);
         let region = &mut self.engine.regions[index];
         region.restore(record.watermarks);
-        (region.watched, region.heard) = (record.watched, record.heard);
+        (region.watched, region.heard, region.stamp) = (record.watched, record.heard, record.stamp);
         self.engine.partitions.restore(index, record.partition);
         self.regions.place(number, index);
         Some(())
@@ -358,6 +364,14 @@ impl Restorer {
         Some(())
     }
 
+    fn take_held(&mut self, key: &[u8], value: &[u8]) {
+        let number = key[1..].try_into().ok().map(u64::from_be_bytes);
+        if number.and_then(|number| self.engine.restore_held(number, value)).is_none() {
+            self.losses.push(Loss::Unknown(key.to_owned()));
+            self.note_key(key);
+        }
+    }
+
     fn name(&self, device: usize) -> String {
         let device = &self.engine.devices[device];
         format!("{}/{}", device.region_id, device.id)
@@ -391,6 +405,7 @@ impl Restorer {
         }
         self.engine.expect_devices();
         self.engine.books.lost += losses.len() as u64;
+        self.engine.reconcile_held();
         if is_empty || self.then.changed || !losses.is_empty() {
             self.engine.mark_all();
             // Numbers may have changed: what is not written again must go.

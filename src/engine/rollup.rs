@@ -2,7 +2,7 @@
 
 use crate::engine::Engine;
 use crate::engine::context::Trigger;
-use crate::engine::deadline::ClockDeadline;
+use crate::engine::deadline::{ClockDeadline, SpanDeadline};
 use crate::engine::effect::Effects;
 use crate::engine::region::{RegionPane, RegionSamples};
 use crate::engine::window::{final_at, last_inside};
@@ -34,7 +34,7 @@ impl Engine {
         trigger: Trigger,
         out: &mut Effects,
     ) {
-        let stamp = self.listening.stamp();
+        let now = self.listening.duration();
         let complete = if self.in_device_scope() { self.regions[index].complete() } else { w };
         let complete = if trigger.watermark.is_none() { EventTime::MAX } else { complete };
         let lateness = self.regions[index].allowed_lateness();
@@ -42,7 +42,7 @@ impl Engine {
         for (key, pane) in &mut panes {
             let fires = pane.emission.awaits_watermark() && last_inside(key.0) <= w;
             let is_final = final_at(key.0, lateness) <= complete;
-            let revises = pane.emission.due().is_some_and(|due| due <= stamp || is_final);
+            let revises = pane.emission.due().is_some_and(|due| due <= now || is_final);
             if fires {
                 self.fire_region(index, *key, pane, trigger, out);
             } else if revises {
@@ -70,7 +70,7 @@ impl Engine {
         let revision = pane.emission.tell();
         pane.dirty = true;
         self.regions[index].dirty = true;
-        let cx = self.context();
+        let cx = self.context(index);
         let region = &self.regions[index];
         let who = (&region.id, region.devices());
         out.push(Output::Region(cx.region_result(who, key, pane, &samples, revision, trigger)));
@@ -83,7 +83,7 @@ impl Engine {
         key: (EventTime, usize),
         pane: &RegionPane,
     ) -> RegionSamples {
-        let cx = self.context();
+        let cx = self.context(index);
         let mut samples = pane.settled.clone();
         for &member in &self.regions[index].members {
             let device = &self.devices[member];
@@ -95,14 +95,22 @@ impl Engine {
     }
 
     pub(super) fn arm_region(&mut self, index: usize) {
-        let has_clock = self.has_clock();
+        if !self.has_clock() {
+            return;
+        }
+        let stamp = self.stamp_of(index);
         let region = &mut self.regions[index];
-        if has_clock
-            && let Some(at) = region.next_on_clock(self.listening.stamp())
+        if let Some(due) = region.next_revision()
+            && region.revises_at.is_none_or(|noted| due < noted)
+        {
+            region.revises_at = Some(due);
+            self.deadlines.at_duration(due, SpanDeadline::Rollup(index));
+        }
+        if let Some(at) = region.next_on_clock(stamp)
             && region.armed.is_none_or(|armed| at < armed)
         {
             region.armed = Some(at);
-            self.deadlines.at_stamp(at, ClockDeadline::Region(index));
+            self.at_stamp(index, at, ClockDeadline::Region(index));
         }
     }
 }

@@ -1,5 +1,6 @@
 //! What the engine is told: sources, windows, policies, limits. Types that cannot be wrong; `config` makes them.
 
+use crate::engine::gate::GateSettings;
 use crate::engine::presence::PresencePolicy;
 use crate::ids::{DeviceId, MetricId, RegionId, SourceId, WindowId};
 use crate::time::{DeviceTime, Span};
@@ -34,6 +35,8 @@ pub struct Settings {
     pub watermark_interval: Span,
     /// A gap of the gateway is told when it is at least this long.
     pub gap_after: Span,
+    /// How messages are held until the clock is good.
+    pub gate: GateSettings,
     /// Bounds.
     pub limits: Limits,
 }
@@ -80,6 +83,8 @@ pub struct SourceSettings {
     pub expects: Vec<(RegionId, DeviceId)>,
     /// For each metric of the profile, in its order: which one it is, and what is asked of it.
     pub metrics: Vec<SourceMetric>,
+    /// Its readings are sent as soon as they are stamped, so that they tell of the device's clock as heartbeats do.
+    pub live: bool,
 }
 
 /// A metric as one source has it.
@@ -159,6 +164,17 @@ pub enum Revisions {
     Coalesced(Span),
 }
 
+/// What is done about a device's clock that is off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Correct {
+    /// Its times are corrected.
+    On,
+    /// Its offset is reported, and nothing is moved.
+    Flag,
+    /// Nobody looks.
+    Off,
+}
+
 /// The parameters that can be set by default, region, source and device pattern, resolved for one device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Policy {
@@ -176,6 +192,10 @@ pub struct Policy {
     pub past_limit: Span,
     /// A device time before this is unusable.
     pub not_before: DeviceTime,
+    /// What is done about a clock that is off.
+    pub correct: Correct,
+    /// A device's clock that is behind by no more than this is not told from a slow network.
+    pub slow_tolerance: Span,
     /// When a window is told again.
     pub revisions: Revisions,
     /// The interval at which the device reports, where it is known.
@@ -195,6 +215,8 @@ impl Default for Policy {
             future_tolerance: Span::from_secs(30),
             past_limit: Span::from_hours(30 * 24),
             not_before: DeviceTime(1_577_836_800_000), // 2020-01-01
+            correct: Correct::On,
+            slow_tolerance: Span::from_mins(5),
             revisions: Revisions::Coalesced(Span::from_secs(30)),
             interval: None,
             presence: PresencePolicy::default(),
@@ -220,6 +242,8 @@ pub struct PolicyPatch {
     pub future_tolerance: Option<Span>,
     pub past_limit: Option<Span>,
     pub not_before: Option<DeviceTime>,
+    pub correct: Option<Correct>,
+    pub slow_tolerance: Option<Span>,
     pub revisions: Option<Revisions>,
     pub interval: Option<Span>,
     pub offline_after: Option<Span>,
@@ -243,6 +267,8 @@ impl PolicyPatch {
         set(&mut policy.future_tolerance, self.future_tolerance);
         set(&mut policy.past_limit, self.past_limit);
         set(&mut policy.not_before, self.not_before);
+        set(&mut policy.correct, self.correct);
+        set(&mut policy.slow_tolerance, self.slow_tolerance);
         set(&mut policy.revisions, self.revisions);
         set(&mut policy.interval, self.interval.map(Some));
         let presence = &mut policy.presence;
@@ -281,6 +307,15 @@ impl Policies {
             .chain(devices.map(|(_, patch)| patch))
             .for_each(|patch| patch.apply(&mut policy));
         policy
+    }
+
+    /// The least lateness of anybody.
+    pub fn least_lateness(&self) -> Span {
+        let regions = self.regions.iter().map(|(_, patch)| patch);
+        let sources = self.sources.iter().map(|(_, patch)| patch);
+        let devices = self.devices.iter().map(|(_, patch)| patch);
+        let patched = regions.chain(sources).chain(devices).filter_map(|patch| patch.lateness);
+        patched.fold(self.default.lateness, Span::min)
     }
 
     /// What holds for a region as such.

@@ -4,7 +4,7 @@ use sha2::{Digest, Sha256};
 
 use crate::event::{Reason, Refused};
 use crate::ids::{DeviceId, RegionId, SourceId};
-use crate::time::ArrivalTime;
+use crate::time::{ArrivalTime, ClockQuality, Span};
 
 const HOUR_MS: i64 = 3_600_000;
 
@@ -45,6 +45,8 @@ pub struct Origin<'a> {
     pub topic: &'a str,
     /// When it arrived.
     pub arrival: Option<ArrivalTime>,
+    /// Quality of the gateway's clock.
+    pub clock: ClockQuality,
 }
 
 /// Tells what was refused: all of it, or its beginning with length and digest.
@@ -52,7 +54,7 @@ pub fn refused(
     reason: Reason,
     origin: Origin<'_>,
     key: Option<(RegionId, DeviceId)>,
-    device_time: Option<i64>,
+    (device_time, offset): (Option<i64>, Option<Span>),
     content: &[u8],
     withheld: u64,
 ) -> Refused {
@@ -63,7 +65,9 @@ pub fn refused(
         key,
         topic: origin.topic.to_owned(),
         device_time,
+        offset,
         arrival: origin.arrival,
+        clock: origin.clock,
         content: kept.to_vec(),
         length: content.len() as u64,
         digest: (kept.len() < content.len()).then(|| Sha256::digest(content).into()),
@@ -89,10 +93,12 @@ mod tests {
 
     #[test]
     fn a_large_payload_is_told_by_its_beginning_length_and_digest() {
-        let origin = Origin { source: &"meters".into(), topic: "a", arrival: None };
-        let small = refused(Reason::Syntax, origin, None, None, &[7; 4096], 0);
+        let (source, clock) = (&"meters".into(), ClockQuality::Synchronised);
+        let origin = Origin { source, topic: "a", arrival: None, clock };
+        let small = refused(Reason::Syntax, origin, None, (None, None), &[7; 4096], 0);
         assert_eq!((small.content.len(), small.digest), (4096, None));
-        let large = refused(Reason::Syntax, origin, None, None, b"x".repeat(5000).as_slice(), 0);
+        let large =
+            refused(Reason::Syntax, origin, None, (None, None), b"x".repeat(5000).as_slice(), 0);
         assert_eq!((large.content.len(), large.length), (4096, 5000));
         assert!(large.digest.is_some());
     }

@@ -9,15 +9,16 @@
 //! | 2 | gateway: listened time, books, where the logs begin |
 //! | 3 | region: its name and watermarks |
 //! | 4 | identity of a device, written once |
-//! | 5 | device: its progress (highest event time, watermark, last heard, whether idle), refusals told |
+//! | 5 | device: its progress (highest event time, watermark, last heard, whether idle), refusals told, how it writes its times, offset of its clock |
 //! | 6 | pane of a device: samples and what was told, and the device's progress |
 //! | 7 | roll-up of a region |
 //! | 8, 9 | segments of the duplicate memory |
 //! | 10 | seed of the duplicate memory |
+//! | 11 | message that is held until the time is known, by its number |
 //! | 16 | presence of a device, without what moves with every message: written when it changes |
 //!
 //! A message changes its device's progress and one pane. To write one record and not two, the progress goes into that
-//! pane; the device's own record is written only when no pane is. So a store holds progress of several ages. Nothing of
+//! pane; the device's own record is written only when no pane is, or when something is new that only it has. So a store holds progress of several ages. Nothing of
 //! it ever moves back, hence the newest is the greatest of them.
 
 use std::collections::BTreeSet;
@@ -49,6 +50,7 @@ pub(super) const ROLLUP: u8 = 7;
 pub(super) const SEEN: u8 = 8;
 pub(super) const UNSETTLED: u8 = 9;
 pub(super) const SEED: u8 = 10;
+pub(super) const HELD: u8 = 11;
 pub(super) const PRESENCE: u8 = 16;
 
 impl Engine {
@@ -60,6 +62,7 @@ impl Engine {
             let seed = self.recogniser.seed().to_be_bytes();
             changes.push((key(SEED, &[]), Some(seed.to_vec())));
         }
+        self.keep_stamps();
         self.checkpoint_regions(&mut changes);
         self.checkpoint_devices(&mut changes);
         for (memory, tag) in [(Memory::Seen, SEEN), (Memory::Unsettled, UNSETTLED)] {
@@ -68,6 +71,10 @@ impl Engine {
             changes.extend(cut.into_iter().map(|start| (at(start), None)));
             changes.extend(write.into_iter().map(|(start, n)| (at(start), Some(segment(&n)))));
         }
+        let (held, gone) = self.gate.changes();
+        let at = |number: u64| key(HELD, &number.to_be_bytes());
+        changes.extend(held.into_iter().map(|(number, record)| (at(number), Some(record))));
+        changes.extend(gone.into_iter().map(|number| (at(number), None)));
         if !self.obsolete.is_empty() {
             let kept: BTreeSet<&Vec<u8>> = changes.iter().map(|(key, _)| key).collect();
             self.obsolete.retain(|key| !kept.contains(key) && *key != [GATEWAY]);
@@ -90,6 +97,8 @@ impl Engine {
         self.stored_gateway.clear();
         for index in 0..self.devices.len() {
             self.devices[index].identity_is_stored = false;
+            self.devices[index].habit.stored = 0;
+            self.devices[index].clock_is_stored = !self.devices[index].clock.is_kept();
             self.mark(index);
             self.devices[index].panes.iter_mut().for_each(|pane| pane.dirty = true);
             self.devices[index].presence.dirty = true;
@@ -145,7 +154,11 @@ impl Engine {
                 let key = pane_key(index, pane.window, pane.start);
                 changes.push((key, Some(pane_record(pane, metrics, progress.take()))));
             }
-            if progress.is_some() || device.refusals != RateLimit::default() {
+            let habit = device.habit.to_byte();
+            let new_habit = std::mem::replace(&mut device.habit.stored, habit) != habit;
+            let new_clock = !std::mem::replace(&mut device.clock_is_stored, true);
+            let told = device.refusals != RateLimit::default();
+            if progress.is_some() || told || new_habit || new_clock {
                 changes.push((key(DEVICE, &number(index)), Some(device_record(device))));
             }
         }
@@ -173,7 +186,7 @@ impl Engine {
         let mut r = Reader(value);
         let (stamp, duration) = (ArrivalTime(r.signed()?), Span(r.signed()?));
         let [published, combined] = [EventTime(r.signed()?), EventTime(r.signed()?)];
-        let publish_at = ArrivalTime(r.signed()?);
+        let publish_at = Span(r.signed()?);
         let flags = r.u8()?;
         let quality = clock_quality(flags & 0xf)?;
         let mut listening = Listening::restore(duration, stamp);
@@ -186,7 +199,10 @@ impl Engine {
         self.listening = listening;
         self.gateway_published = published;
         self.partitions.restore_combined(combined);
-        self.publish_at = Some(publish_at).filter(|at| *at != ArrivalTime::MIN);
+        // A stamp, as it was once written, is far ahead.
+        let latest = duration + self.settings.watermark_interval;
+        let publish_at = Some(publish_at.min(latest)).filter(|at| *at != Span(i64::MIN));
+        self.publish_at = publish_at.filter(|_| self.settings.watermark_interval > Span::ZERO);
         self.clock = ClockStatus { quality, bound: Span::MAX };
         self.malformed.iter_mut().zip(limits).for_each(|(mine, limit)| *mine = limit);
         self.books = books;

@@ -9,9 +9,9 @@ use crate::engine::settings::{
     Limits, MetricSpec, Policies, Policy, PolicyPatch, Revisions, SourceMetric, SourceSettings,
     WindowSpec,
 };
-use crate::event::AlertKind;
-use crate::event::Output;
+use crate::event::{AlertKind, Output, TimeUnit};
 use crate::wire::profile::{Condition, MetricField, Profile, ProfileSpec, Reference, TimeFormat};
+use crate::wire::timestamp::Zone;
 
 pub(super) const MINUTE: i64 = 60_000;
 pub(super) const HOUR: i64 = 60 * MINUTE;
@@ -21,9 +21,8 @@ pub(super) fn item(pointer: &str) -> Reference {
     Reference::Item(pointer.into())
 }
 
-/// Meters in one region: hours and days, immediate revisions, the documented defaults.
-pub(super) fn settings() -> Settings {
-    let spec = ProfileSpec {
+fn spec() -> ProfileSpec {
+    ProfileSpec {
         source: "meters".into(),
         subscribe: Vec::new(),
         topic: "meters".into(),
@@ -35,7 +34,11 @@ pub(super) fn settings() -> Settings {
         ignore: None,
         items: Some("".into()),
         metrics: vec![MetricField { from: item("/v"), scale: 1.0 }],
-    };
+    }
+}
+
+/// Meters in one region: hours and days, immediate revisions, the documented defaults.
+pub(super) fn settings() -> Settings {
     let window = |name: &str, hours| WindowSpec {
         name: name.into(),
         size: Span::from_hours(hours),
@@ -48,12 +51,13 @@ pub(super) fn settings() -> Settings {
         clock: ClockRules::Applied,
         deduplicate: true,
         sources: vec![SourceSettings {
-            profile: Profile::new(spec).expect("a profile"),
+            profile: Profile::new(spec()).expect("a profile"),
             base: 0,
             multiples: vec![1],
             statuses: Vec::new(),
             expects: Vec::new(),
             metrics: vec![SourceMetric::new(0, sum)],
+            live: false,
         }],
         windows: vec![window("hour", 1), window("day", 24)],
         metrics: vec![MetricSpec { name: "v".into(), unit: "".into() }],
@@ -62,6 +66,7 @@ pub(super) fn settings() -> Settings {
         region_rollups: true,
         watermark_interval: Span::from_mins(1),
         gap_after: Span::from_mins(1),
+        gate: crate::engine::gate::GateSettings::default(),
         limits: Limits::default(),
     }
 }
@@ -77,6 +82,7 @@ impl Gateway {
     fn new(settings: Settings) -> Self {
         let engine = Engine::new(settings, Generation(7), ArrivalTime(0));
         let mut gateway = Self { engine, store: BTreeMap::new(), outputs: Vec::new() };
+        gateway.handle(NOON, Input::Clock(ClockStatus::EXACT));
         gateway.handle(NOON, Input::Ingress(Ingress::CaughtUp));
         gateway
     }
@@ -116,6 +122,7 @@ impl Gateway {
             restorer.take(key, value).expect("it was written by this version");
         }
         self.engine = restorer.finish();
+        self.handle(at, Input::Clock(ClockStatus::EXACT));
         self.handle(at, Input::Ingress(Ingress::Up));
         self.handle(at, Input::Ingress(Ingress::CaughtUp));
     }
@@ -370,4 +377,98 @@ fn the_views_tell_devices_by_state_and_regions_at_any_moment() {
     gateway.restart(NOON + 9 * MINUTE, settings());
     let books = gateway.engine.books();
     assert_eq!((books.future, books.syntax, books.by_reason()), (1, 1, (1, 1)));
+}
+
+/// The same meters, with times as `format` says.
+fn settings_with_times(format: TimeFormat) -> Settings {
+    let mut settings = settings();
+    let spec = ProfileSpec { time: Some((item("/ts"), format)), ..spec() };
+    settings.sources[0].profile = Profile::new(spec).expect("a profile");
+    settings
+}
+
+#[test]
+fn the_unit_of_a_device_is_known_after_a_restart() {
+    let settings = || settings_with_times(TimeFormat::Auto(None));
+    let mut gateway = Gateway::new(settings());
+    let seconds = |at: i64| reading("a", at / 1_000);
+    let change = |before, unit| AlertKind::UnitChanged { before, unit };
+    let (there, back) = (
+        change(TimeUnit::Seconds, TimeUnit::Milliseconds),
+        change(TimeUnit::Milliseconds, TimeUnit::Seconds),
+    );
+    gateway.send(NOON, &seconds(NOON));
+    gateway.restart(NOON + MINUTE, settings());
+    gateway.send(NOON + 2 * MINUTE, &reading("a", NOON + 2 * MINUTE));
+    assert_eq!(gateway.alerts(), [there]);
+    // A snapshot that stands alone has it too, and another configuration makes one.
+    let mut other = settings();
+    other.windows.reverse();
+    (other.sources[0].base, other.sources[0].multiples) = (1, vec![0]);
+    gateway.restart(NOON + 3 * MINUTE, other);
+    gateway.restart(NOON + 4 * MINUTE, settings());
+    gateway.send(NOON + 5 * MINUTE, &reading("a", NOON + 5 * MINUTE));
+    gateway.send(NOON + 6 * MINUTE, &seconds(NOON + 6 * MINUTE));
+    gateway.restart(NOON + 7 * MINUTE, settings());
+    gateway.send(NOON + 8 * MINUTE, &reading("a", NOON + 8 * MINUTE));
+    assert_eq!(gateway.alerts(), [there, back], "each once, whatever is restarted");
+}
+
+#[test]
+fn a_times_unit_counts_where_it_is_live_and_accepted() {
+    let mut gateway = Gateway::new(settings_with_times(TimeFormat::Auto(None)));
+    gateway.send(NOON, &reading("a", NOON));
+    gateway.send(NOON + 1, &reading("a", 5)); // an unset clock, in seconds by its magnitude
+    gateway.send(NOON + 2, &reading("a", NOON / 1_000 + 3_600)); // ahead: quarantined
+    gateway.publish(NOON + 3, &reading("a", NOON / 1_000 + 1), true); // retained
+    assert_eq!(gateway.alerts(), []);
+}
+
+/// When Amsterdam has its 02:00 for the first time on the day of 2026 that has two.
+const REPEATED: i64 = 1_792_886_400_000;
+
+fn amsterdam() -> Settings {
+    let zone = Zone::named("Europe/Amsterdam").expect("a zone");
+    settings_with_times(TimeFormat::Local(zone))
+}
+
+/// A reading at so many minutes after 02:00.
+fn at_two(minutes: i64) -> String {
+    format!(r#"{{"dev":"a","ts":"2026-10-25T02:{minutes:02}:00","v":1}}"#)
+}
+
+#[test]
+fn a_buffer_in_one_message_goes_through_both_hours_in_order() {
+    let mut gateway = Gateway::new(amsterdam());
+    let minutes = [0, 20, 40, 0, 20, 40].map(at_two);
+    gateway.send(REPEATED + 12 * HOUR, &format!("[{}]", minutes.join(",")));
+    gateway.handle(REPEATED + 12 * HOUR, Input::End);
+    let mut hours = gateway.windows();
+    hours.retain(|(window, ..)| window == "hour");
+    let samples: Vec<_> = hours.iter().map(|(_, hour, _, samples)| (hour, *samples)).collect();
+    let first = (REPEATED - NOON).div_euclid(HOUR);
+    assert_eq!(samples, [(&first, 3), (&(first + 1), 3)]);
+}
+
+#[test]
+fn a_redelivery_in_the_second_hour_is_still_of_the_first() {
+    let mut gateway = Gateway::new(amsterdam());
+    gateway.send(REPEATED + 30 * MINUTE, &at_two(30));
+    let again = |gateway: &mut Gateway, dup| {
+        let (topic, payload) = (Topic::Name("meters"), at_two(30));
+        let publish = Publish { topic, payload: payload.as_bytes(), retain: false, dup };
+        gateway.handle(REPEATED + 90 * MINUTE, Input::Publish(publish));
+        (gateway.engine.books().duplicate, gateway.engine.books().aggregated)
+    };
+    assert_eq!(again(&mut gateway, true), (1, 1));
+    assert_eq!(again(&mut gateway, false), (1, 2), "the second hour's own");
+}
+
+#[test]
+fn a_device_that_knows_only_how_long_it_runs_counts_at_the_arrival() {
+    let mut gateway = Gateway::new(settings_with_times(TimeFormat::UptimeS));
+    gateway.send(NOON + MINUTE, &reading("a", 60));
+    gateway.send(NOON + 2 * MINUTE, &reading("a", 60)); // started again, and no duplicate
+    let books = *gateway.engine.books();
+    assert_eq!((books.stamped, books.aggregated, books.duplicate), (2, 2, 0));
 }

@@ -1,7 +1,7 @@
 //! What a snapshot leaves out because it follows from the rest: set again in a restored engine.
 
 use crate::engine::Engine;
-use crate::engine::deadline::{ClockDeadline, Silence};
+use crate::engine::deadline::SpanDeadline;
 use crate::engine::device::{Activity, Device};
 use crate::engine::listen::Listening;
 use crate::engine::watermark::{Generator, bounded};
@@ -25,7 +25,7 @@ impl Engine {
             self.wake_region(index);
         }
         if let Some(at) = self.publish_at {
-            self.deadlines.at_stamp(at, ClockDeadline::Publish);
+            self.deadlines.at_duration(at, SpanDeadline::Publish);
         }
     }
 
@@ -60,7 +60,7 @@ impl Engine {
     }
 
     fn wake_region(&mut self, index: usize) {
-        let (stamp, in_device_scope) = (self.listening.stamp(), self.in_device_scope());
+        let (stamp, in_device_scope) = (self.stamp_of(index), self.in_device_scope());
         let region = &mut self.regions[index];
         if in_device_scope {
             region.move_to(region.passed(), EventTime::MIN); // as for devices
@@ -68,7 +68,7 @@ impl Engine {
         region.find_next();
         region.hold_out(stamp); // told already
         if region.watched {
-            self.deadlines.at_duration(region.silent_at(), Silence::Partition(index));
+            self.deadlines.at_duration(region.silent_at(), SpanDeadline::Partition(index));
         }
         self.arm_region(index);
     }
@@ -88,7 +88,7 @@ impl Engine {
 
     /// A region whose record is lost. What was published was the least of its devices at most.
     pub(super) fn wake_without_record(&mut self, index: usize) {
-        let stamp = self.listening.stamp();
+        let stamp = self.stamp_of(index);
         self.regions[index].published = self.regions[index].highest(stamp);
         if !self.in_device_scope() && self.has_clock() {
             self.hear_partition(index, self.listening.duration()); // it holds the others until it is idle

@@ -50,7 +50,7 @@ impl Intake {
         let mut retry = Retry::new("ingress", &self.config.broker);
         for epoch in 1.. {
             let Err(error) = self.connection(epoch, &mut retry).await else { return };
-            let (error, pause) = retry.down(error);
+            let (error, pause) = retry.down(self.config.broker.dated(error));
             self.outlet.tell(Item::Event(IngressEvent::Down { error })).await;
             if self.agent_leaves_within(pause).await {
                 return;
@@ -100,7 +100,10 @@ impl Intake {
     /// Waits; acknowledgements for the connection that is gone go nowhere.
     async fn agent_leaves_within(&mut self, pause: Duration) -> bool {
         let leaves = async { while self.tokens.recv().await.is_some() {} };
-        tokio::time::timeout(pause, leaves).await.is_ok()
+        select! {
+            () = leaves => true,
+            () = self.config.broker.pause(pause) => false,
+        }
     }
 }
 

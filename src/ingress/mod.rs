@@ -23,7 +23,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use rumqttc::QoS;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc};
 
 use crate::mqtt::{Broker, LinkError, Task};
 use crate::time::Now;
@@ -131,6 +131,7 @@ pub struct Ingress {
     queue: mpsc::Receiver<Queued>,
     acks: mpsc::UnboundedSender<Vec<AckToken>>,
     redelivered: Arc<AtomicU64>,
+    hurry: Arc<Notify>,
     task: Task,
     /// The connection that the last `Up` spoke of.
     epoch: u32,
@@ -154,6 +155,7 @@ impl Ingress {
             room: Arc::new(Semaphore::new(BUFFER_BYTES)),
             patience: config.broker.keep_alive(),
         };
+        let hurry = config.broker.hurry.clone();
         let intake = connection::Intake {
             config,
             now: Box::new(now),
@@ -162,7 +164,8 @@ impl Ingress {
             redelivered: redelivered.clone(),
             subscribed: false,
         };
-        Self { queue, acks, redelivered, task: Task::spawn(intake.run()), epoch: 0, given: 0 }
+        let task = Task::spawn(intake.run());
+        Self { queue, acks, redelivered, hurry, task, epoch: 0, given: 0 }
     }
 
     /// The next event. Nothing is lost when the future is dropped.
@@ -203,6 +206,11 @@ impl Ingress {
         self.given += tokens.len() as u64;
         // The task is gone only when it panicked; `next` says so.
         let _ = self.acks.send(tokens);
+    }
+
+    /// What was wrong may be right now: a pause between two attempts ends.
+    pub fn retry_now(&self) {
+        self.hurry.notify_one();
     }
 
     /// Deliveries so far that the broker had marked as possible repetitions.

@@ -45,7 +45,7 @@ pub enum LinkError {
     NotYetValid(String),
     /// The broker's certificate is not valid yet, for a clock that was never set.
     #[error(
-        "this gateway's clock is not set: it is before {0}, when the broker's certificate began"
+        "this gateway's clock is not synchronised: it shows a time before {0}, when the broker's certificate began"
     )]
     ClockUnset(String),
     /// The broker's certificate is bad in another way.
@@ -126,7 +126,9 @@ impl LinkError {
             }
             Self::Expired(_) => "renew the broker's certificate; check this gateway's clock",
             Self::NotYetValid(_) => "check the clocks of this gateway and of who issued it",
-            Self::ClockUnset(_) => "set the clock, or wait until it is synchronised",
+            Self::ClockUnset(_) => {
+                "it is tried again at once when the clock is synchronised: see `tidegate status` for why it is not"
+            }
             Self::Certificate(_) => {
                 "have one issued for a server: X.509 version 3, with its names as subjectAltName"
             }

@@ -5,6 +5,7 @@
 //! messages and loses pending ones; nothing that is thrown away can do that.
 
 mod client;
+mod dated;
 mod error;
 mod fault;
 mod files;
@@ -15,12 +16,14 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tracing::debug;
 
 pub(crate) use self::client::{
     Accepted, Client, Event, Events, Gone, Message, Verdict, Will, Wishes, open,
 };
+pub use self::dated::Dated;
 pub use self::error::LinkError;
 pub use self::files::{Credentials, FileName};
 pub(crate) use self::retry::Retry;
@@ -67,6 +70,10 @@ pub struct Broker {
     pub credentials: Option<Credentials>,
     /// Longest silence on the connection, 5 s to 18 h. A dead link is noticed within 1.5 of it.
     pub keep_alive: Duration,
+    /// The time by which certificates are judged; the host's without.
+    pub time: Option<Dated>,
+    /// Told when another attempt is worth while at once.
+    pub hurry: Arc<Notify>,
 }
 
 /// What a connection needs of the files of a [`Broker`], as they were a moment ago.
@@ -87,6 +94,24 @@ impl Broker {
             gateway: client_id.into(),
             credentials: None,
             keep_alive: Duration::from_secs(30),
+            time: None,
+            hurry: Arc::default(),
+        }
+    }
+
+    /// Waits before the next attempt, or until that is worth while.
+    pub(crate) async fn pause(&self, pause: Duration) {
+        tokio::select! {
+            () = tokio::time::sleep(pause) => {}
+            () = self.hurry.notified() => {}
+        }
+    }
+
+    /// Why there is no connection, in the light of what our clock is worth.
+    pub(crate) fn dated(&self, error: LinkError) -> LinkError {
+        match &self.time {
+            Some(time) => time.judge(error),
+            None => error,
         }
     }
 
@@ -110,7 +135,7 @@ impl Broker {
             });
             Ok((credentials.user.clone(), password?))
         });
-        let tls = self.tls.as_ref().map(Tls::configure);
+        let tls = self.tls.as_ref().map(|tls| tls.configure(self.time.clone()));
         Ok(Access { login: login.transpose()?, tls: tls.transpose()? })
     }
 }

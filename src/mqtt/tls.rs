@@ -7,8 +7,10 @@ use std::sync::Arc;
 
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
+use rustls::time_provider::{DefaultTimeProvider, TimeProvider};
 use rustls::{AlertDescription, CertificateError, ClientConfig, Error, RootCertStore};
 
+use super::dated::Dated;
 use super::error::LinkError;
 use super::files::FileName;
 
@@ -31,13 +33,17 @@ pub struct ClientIdentity {
 }
 
 impl Tls {
-    /// Reads the files as they are now.
+    /// Reads the files as they are now. Certificates are judged by `time`, or by the host's clock.
     ///
     /// # Errors
     /// One of them cannot be read, or is not what it should be.
-    pub(crate) fn configure(&self) -> Result<Arc<ClientConfig>, LinkError> {
+    pub(crate) fn configure(&self, time: Option<Dated>) -> Result<Arc<ClientConfig>, LinkError> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let builder = ClientConfig::builder_with_provider(provider)
+        let time: Arc<dyn TimeProvider> = match time {
+            Some(time) => Arc::new(time),
+            None => Arc::new(DefaultTimeProvider),
+        };
+        let builder = ClientConfig::builder_with_details(provider, time)
             .with_safe_default_protocol_versions()
             .map_err(|error| LinkError::Tls(error.to_string()))?
             .with_root_certificates(self.roots()?);
@@ -61,7 +67,7 @@ impl Tls {
 
     /// What is wrong with the files as they are now, if anything is.
     pub fn fault(&self) -> Option<LinkError> {
-        self.configure().err()
+        self.configure(None).err()
     }
 
     fn roots(&self) -> Result<RootCertStore, LinkError> {

@@ -5,7 +5,8 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::engine::books::Books;
-use crate::status::{Link, LinkState, Outbox, Region, Status};
+use crate::status::table::size;
+use crate::status::{Held, Link, LinkState, Outbox, Region, Status, Timekeeping};
 use crate::time::ClockQuality;
 
 const SECOND: i64 = 1_000;
@@ -102,7 +103,8 @@ pub fn judge(status: &Status) -> Health {
         outbox_full(&status.outbox),
         lag(status),
         no_room(&status.books, status.no_room_at, status.at),
-        clock(status.clock),
+        holding(&status.held, status.at),
+        clock(status),
     ]
     .into_iter()
     .flatten()
@@ -225,19 +227,91 @@ fn no_room(books: &Books, last: Option<i64>, at: i64) -> Option<Reason> {
     Some(Reason::new(Level::Degraded, "no-room", text, remedy))
 }
 
-fn clock(quality: Option<ClockQuality>) -> Option<Reason> {
-    let (text, remedy) = match quality? {
-        ClockQuality::Synchronised | ClockQuality::Holdover => return None,
-        ClockQuality::Suspect => (
-            "the system clock was set after the start, and is not what the agent goes by",
-            "restart the agent once the system's time is right",
-        ),
-        ClockQuality::Unsynchronised => (
-            "nothing keeps the gateway's clock in step",
-            "let chrony, ntpd or systemd-timesyncd keep the time; results say what it was worth",
-        ),
+fn holding(held: &Held, at: i64) -> Option<Reason> {
+    let lasted = spoken(at.saturating_sub(held.since?));
+    let Held { messages, bytes, .. } = held;
+    let what = if held.waived { "what has no time of its own is" } else { "messages are" };
+    let text = format!(
+        "the clock has not been good for {lasted}, since the start: {what} held, {messages} so far, {}",
+        size(*bytes)
+    );
+    let remedy = "let the agent reach a time server, or the host's clock be kept (chrony, ntpd, systemd-timesyncd); where \
+                  the host's clock is right and the kernel does not say so, set clock.trust-host = true";
+    Some(Reason::new(Level::Degraded, "holding", text, remedy))
+}
+
+fn clock(status: &Status) -> Option<Reason> {
+    let time = &status.timekeeping;
+    let (text, remedy) = match status.clock? {
+        ClockQuality::Synchronised => return None,
+        ClockQuality::Holdover if is_well(time) => return None,
+        ClockQuality::Holdover => holdover(time),
+        ClockQuality::Suspect => suspect(time),
+        ClockQuality::Unsynchronised => unsynchronised(time),
     };
     Some(Reason::new(Level::Degraded, "clock", text, remedy))
+}
+
+/// A clock that runs on is good for days: that needs no word while it is off by less than a second, and for no reason
+/// that somebody could mend.
+fn is_well(time: &Timekeeping) -> bool {
+    let exact = time.bound.is_none_or(|bound| bound < SECOND);
+    exact && !time.disagreement && time.host_away.is_none()
+}
+
+fn holdover(time: &Timekeeping) -> (String, &'static str) {
+    if let Some(away) = time.host_away {
+        let text = format!(
+            "the host's clock was set, and is {} away from the agent's, which goes on as it was",
+            spoken(away)
+        );
+        return (text, "restart the agent if the host's clock is the one that is right");
+    }
+    let bound = time.bound.map_or_else(|| "an unknown time".to_owned(), spoken);
+    let text = match time.disagreement {
+        true => format!(
+            "the time servers contradict each other; the clock runs on, off by up to {bound}"
+        ),
+        false => format!("nobody says what time it is; the clock runs on, off by up to {bound}"),
+    };
+    (text, reach(time))
+}
+
+fn suspect(time: &Timekeeping) -> (String, &'static str) {
+    let text = match time.doubted {
+        Some(shift) => format!(
+            "{} says that it is {} {}; that is not believed until it is said again",
+            time.reference.as_deref().unwrap_or("what keeps the time"),
+            spoken(shift.saturating_abs()),
+            if shift < 0 { "earlier" } else { "later" }
+        ),
+        None => "the gateway's clock shows a time before the last good one".to_owned(),
+    };
+    (
+        text,
+        "see that the time servers, or the host's clock, are right; a time before the last good one is believed \
+           after an hour",
+    )
+}
+
+fn unsynchronised(time: &Timekeeping) -> (String, &'static str) {
+    let text = match (time.disagreement, time.servers.is_empty()) {
+        (true, _) => "the time servers contradict each other, and nobody is believed",
+        (false, false) => "no time server answers, and nothing keeps the host's clock in step",
+        (false, true) => "nothing keeps the gateway's clock in step",
+    };
+    (text.to_owned(), reach(time))
+}
+
+fn reach(time: &Timekeeping) -> &'static str {
+    if time.disagreement {
+        "name a third server in clock.servers, or leave the wrong one out"
+    } else if time.servers.is_empty() {
+        "name time servers in clock.servers, or let chrony, ntpd or systemd-timesyncd keep the host's time; where it is \
+         right anyway, as in a container, set clock.trust-host = true"
+    } else {
+        "see that UDP port 123 of clock.servers can be reached; `refused` in `tidegate status --json` says what came"
+    }
 }
 
 /// A span for people, in its two largest units.

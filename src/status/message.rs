@@ -8,6 +8,37 @@ use crate::time::ClockQuality;
 /// Its topic, below the prefix.
 pub const TOPIC: &str = "status";
 
+/// Topic of a large correction of the gateway's clock, below the prefix.
+pub const CLOCK: &str = "clock";
+
+/// A large correction of the gateway's clock. Times are milliseconds since the epoch, by that clock.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Jumped {
+    /// What it showed.
+    pub from: i64,
+    /// What it shows since, at the same moment.
+    pub to: i64,
+    /// The one less the other, in milliseconds.
+    pub shift: i64,
+    /// Who says so: a time server, or `host`.
+    pub source: String,
+    /// It had never been set by anybody before.
+    pub initial: bool,
+}
+
+/// The gateway's clock was set.
+pub fn jumped(generation: &str, jumped: &Jumped) -> Vec<u8> {
+    #[derive(Serialize)]
+    struct Message<'a> {
+        schema: u32,
+        generation: &'a str,
+        #[serde(flatten)]
+        jumped: &'a Jumped,
+    }
+    let message = Message { schema: SCHEMA, generation, jumped };
+    serde_json::to_vec(&message).expect("names and numbers only")
+}
+
 /// What is in all of them.
 #[derive(Serialize)]
 struct Message<'a, Rest: Serialize> {
@@ -26,6 +57,10 @@ struct Online<'a> {
     health: Level,
     reasons: Vec<Why<'a>>,
     clock: Option<ClockQuality>,
+    /// Whom the time was last taken from.
+    clock_source: Option<&'a str>,
+    /// How far it is off at most, in milliseconds.
+    clock_bound: Option<i64>,
     watermark: Option<i64>,
     /// Longest of the regions that are waited for.
     lag: Option<i64>,
@@ -66,6 +101,8 @@ pub fn online(status: &Status) -> Vec<u8> {
             .map(|reason| Why { level: reason.level, code: &reason.code, text: &reason.text })
             .collect(),
         clock: status.clock,
+        clock_source: status.timekeeping.reference.as_deref(),
+        clock_bound: status.timekeeping.bound,
         watermark: status.watermark,
         lag: waited_for.filter_map(|region| region.lag).max(),
         devices: status.devices.known,
@@ -100,7 +137,7 @@ fn encode(generation: &str, version: &str, status: &'static str, rest: impl Seri
 mod tests {
     use super::*;
     use crate::engine::books::Books;
-    use crate::status::{Devices, Example, Health, Reason, Region, health};
+    use crate::status::{Devices, Example, Health, Reason, Region, Timekeeping, health};
 
     fn json(bytes: &[u8]) -> serde_json::Value {
         serde_json::from_slice(bytes).expect("JSON")
@@ -145,6 +182,12 @@ mod tests {
             since: 1_749_862_860_000,
             health: Health { level: Level::Degraded, reasons: vec![why] },
             clock: Some(ClockQuality::Synchronised),
+            timekeeping: Timekeeping {
+                reference: Some("ntp.example.org".into()),
+                bound: Some(9),
+                refused: [("silent".into(), 1)].into(),
+                ..Timekeeping::default()
+            },
             watermark: Some(1_749_949_205_916),
             regions: vec![Region { lag: Some(54_084), ..Region::default() }],
             devices: Devices { known: 120, active: 118, ..Devices::default() },
@@ -153,7 +196,15 @@ mod tests {
             refused: vec![Example { reason: Some("past".into()), ..Example::default() }],
             ..Status::default()
         };
-        for message in [online(&status), lost(&status.generation, &status.version)] {
+        let jump = Jumped {
+            from: 1_749_862_860_000,
+            to: 1_749_949_260_000,
+            shift: 86_400_000,
+            source: "ntp.example.org".into(),
+            initial: true,
+        };
+        let jump = jumped(&status.generation, &jump);
+        for message in [online(&status), lost(&status.generation, &status.version), jump] {
             let text = String::from_utf8(message).expect("text");
             assert!(CONTRACT.contains(&format!("\n{text}\n")), "{text}");
         }

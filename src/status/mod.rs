@@ -10,6 +10,8 @@ pub mod message;
 pub mod socket;
 pub mod table;
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use crate::engine::books::Books;
@@ -42,6 +44,9 @@ pub struct Status {
     pub health: Health,
     /// What the gateway's clock is worth; `None` only in a document that nobody has filled.
     pub clock: Option<ClockQuality>,
+    /// Whom it is taken from, and what became of what others said.
+    #[serde(default)]
+    pub timekeeping: Timekeeping,
     /// The devices' broker.
     pub broker: Link,
     /// Filters that it refused to subscribe us to.
@@ -64,10 +69,40 @@ pub struct Status {
     pub unmatched: Vec<Example>,
     /// What was refused, the latest first, since the start.
     pub refused: Vec<Example>,
+    /// Messages that are held until the clock is good.
+    #[serde(default)]
+    pub held: Held,
     /// The books, since the store was created.
     pub books: Books,
     /// When a record last found no room (`limits`), since the start.
     pub no_room_at: Option<i64>,
+}
+
+/// The gateway's clock.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Timekeeping {
+    /// `clock.source`.
+    pub source: String,
+    /// `clock.servers`.
+    pub servers: Vec<String>,
+    /// The server that it was last taken from, or `host`.
+    pub reference: Option<String>,
+    /// How long ago that was.
+    pub age: Option<i64>,
+    /// How far our clock was off then, in microseconds; it has been corrected since.
+    pub offset_us: Option<i64>,
+    /// How far it is off at most.
+    pub bound: Option<i64>,
+    /// What was not taken, by reason, since the start.
+    pub refused: BTreeMap<String, u64>,
+    /// Servers that do not want to be asked.
+    pub banned: Vec<String>,
+    /// The servers contradict each other, and nobody is believed.
+    pub disagreement: bool,
+    /// A large correction that has to be confirmed.
+    pub doubted: Option<i64>,
+    /// How far the host's clock is from ours, where it may not move it.
+    pub host_away: Option<i64>,
 }
 
 /// A connection to a broker.
@@ -128,6 +163,21 @@ pub struct Outbox {
     pub evicted: u64,
     /// When more than progress of event time last had to go, since the start.
     pub lost_at: Option<i64>,
+}
+
+/// Messages that are held until the clock is good.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Held {
+    /// When waiting for the clock began; `None` once it was good.
+    pub since: Option<i64>,
+    /// Records with a usable time of their own are processed meanwhile.
+    pub waived: bool,
+    /// How many are held.
+    pub messages: u64,
+    /// What they take in the store.
+    pub bytes: u64,
+    /// When the oldest came, or one before it; `None` where nobody knows.
+    pub oldest: Option<i64>,
 }
 
 /// A region.

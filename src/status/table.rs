@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use chrono::DateTime;
 
 use crate::status::health::spoken;
-use crate::status::{Example, Level, Link, LinkState, Status};
+use crate::status::{Example, Level, Link, LinkState, Status, Timekeeping};
 
 /// Width of the words at the left.
 const LEFT: usize = 12;
@@ -19,6 +19,7 @@ pub fn table(status: &Status, colour: bool) -> String {
     table.store_and_outbox(status);
     table.regions(status);
     table.devices(status);
+    table.held(status);
     table.refusals(status);
     table.examples("unmatched", &status.unmatched);
     table.examples("refused", &status.refused);
@@ -70,6 +71,26 @@ impl Table {
             .clock
             .map_or_else(String::new, |quality| format!("{quality:?}, ").to_lowercase());
         self.row("clock", &format!("{quality}{}", moment(self.at)));
+        self.timekeeping(&status.timekeeping);
+    }
+
+    fn timekeeping(&mut self, time: &Timekeeping) {
+        if let (Some(reference), Some(age)) = (&time.reference, time.age) {
+            let offset = time.offset_us.unwrap_or_default();
+            let bound = time.bound.map_or_else(|| "unknown".to_owned(), spoken);
+            let taken = format!(
+                "from {} {} ago, corrected by {} us, now off by {bound} at most",
+                plain(reference),
+                spoken(age),
+                offset
+            );
+            self.row("", &taken);
+        }
+        let refused: Vec<_> =
+            time.refused.iter().map(|(reason, count)| format!("{count} {reason}")).collect();
+        if !refused.is_empty() {
+            self.row("", &format!("refused answers: {}", refused.join(", ")));
+        }
     }
 
     fn link(&self, link: &Link, waiting: &str) -> String {
@@ -167,6 +188,22 @@ impl Table {
         }
     }
 
+    fn held(&mut self, status: &Status) {
+        let held = &status.held;
+        if held.since.is_none() && held.messages == 0 {
+            return;
+        }
+        let oldest = held
+            .oldest
+            .map_or_else(String::new, |at| format!(", the oldest {}", self.ago(Some(at))));
+        let why = match held.since {
+            Some(_) => "until the clock is good",
+            None => "being processed",
+        };
+        let messages = counted(held.messages, "message");
+        self.row("held", &format!("{messages}, {}{oldest}: {why}", size(held.bytes)));
+    }
+
     fn refusals(&mut self, status: &Status) {
         let books = &status.books;
         self.row("late", &books.late.to_string());
@@ -230,7 +267,7 @@ fn moment(ms: i64) -> String {
         .map_or_else(|| format!("{ms} ms"), |time| time.format("%Y-%m-%d %H:%M:%S UTC").to_string())
 }
 
-fn size(bytes: u64) -> String {
+pub(super) fn size(bytes: u64) -> String {
     bytesize::ByteSize::b(bytes).display().iec().to_string()
 }
 

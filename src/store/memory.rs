@@ -1,6 +1,7 @@
 //! A store in memory that fails when it is told to: for simulation and tests.
 
 use std::collections::BTreeMap;
+use std::ops::{Bound, Range};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use super::entry::{Entry, Summary};
@@ -118,6 +119,20 @@ impl Store for MemoryStore {
         // A copy, so that `each` may panic without spoiling the lock.
         let state = self.disk()?.state.clone();
         state.iter().for_each(|(key, value)| each(key, value));
+        Ok(())
+    }
+
+    fn scan_state(
+        &self,
+        keys: Range<&[u8]>,
+        each: &mut dyn FnMut(&[u8], &[u8]) -> bool,
+    ) -> Result<(), StoreError> {
+        let disk = self.disk()?;
+        let found =
+            disk.state.range::<[u8], _>((Bound::Included(keys.start), Bound::Excluded(keys.end)));
+        let found: Vec<_> = found.map(|(key, value)| (key.clone(), value.clone())).collect();
+        drop(disk);
+        let _ = found.iter().all(|(key, value)| each(key, value));
         Ok(())
     }
 

@@ -74,6 +74,8 @@ pub use self::recovery::{Kept, Opened, Recovered};
 pub use self::sled::{OpenOptions, SledStore};
 pub use self::subscriptions::Subscriptions;
 
+use std::ops::Range;
+
 use crate::engine::checkpoint::Checkpoint;
 use crate::ids::{Generation, OutboxSeq};
 use crate::time::ArrivalTime;
@@ -128,6 +130,17 @@ pub trait Store: Send {
     /// # Errors
     /// The store is poisoned, damaged, or the disk cannot be read.
     fn load_state(&self, each: &mut dyn FnMut(&[u8], &[u8])) -> Result<(), StoreError>;
+
+    /// Calls `each` with the keys and values of the engine's state that lie in `keys`, in ascending order, until it
+    /// returns false: a part of what may be too much to be read at once.
+    ///
+    /// # Errors
+    /// As [`Self::load_state`].
+    fn scan_state(
+        &self,
+        keys: Range<&[u8]>,
+        each: &mut dyn FnMut(&[u8], &[u8]) -> bool,
+    ) -> Result<(), StoreError>;
 
     /// Calls `each` with every outbox entry, payloads left out, in ascending order of numbers.
     ///

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Write as _;
+use std::ops::Range;
 use std::path::Path;
 
 use super::entry::{Entry, Summary};
@@ -274,6 +275,27 @@ impl Store for SledStore {
     fn load_state(&self, each: &mut dyn FnMut(&[u8], &[u8])) -> Result<(), StoreError> {
         self.check_usable()?;
         self.each_state(|key, _, value| each(key, value))
+    }
+
+    fn scan_state(
+        &self,
+        keys: Range<&[u8]>,
+        each: &mut dyn FnMut(&[u8], &[u8]) -> bool,
+    ) -> Result<(), StoreError> {
+        self.check_usable()?;
+        let Self { trees, .. } = self;
+        let items = trees.state.range(keys::state_head(keys.start)..keys::state_head(keys.end));
+        let mut failed = None;
+        trees.walk(items, |key, head| {
+            let key = &key[1..];
+            let chunk = |index| keys::state_chunk(key, index);
+            let joined = trees.join(&trees.state, head, chunk);
+            let (value, error) =
+                joined.map_or_else(|error| (None, Some(error)), |it| (Some(it.1), None));
+            failed = error;
+            value.is_some_and(|value| each(key, &value))
+        })?;
+        failed.map_or(Ok(()), Err)
     }
 
     fn load_outbox(&self, each: &mut dyn FnMut(OutboxSeq, Summary)) -> Result<(), StoreError> {

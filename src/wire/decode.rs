@@ -7,33 +7,14 @@
 
 use std::ops::Range;
 
-use crate::event::Reason;
-use crate::time::DeviceTime;
+use crate::event::{Reason, TimeUnit};
 use crate::wire::pointer::{self, Span};
 use crate::wire::profile::{Place, Profile, Test};
 use crate::wire::scalar::Scalar;
+use crate::wire::timestamp::Reading;
 use crate::wire::topic::Segments;
 
-/// The device time of an item.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stamp {
-    /// The source declares none: the arrival time is the event time.
-    Undeclared,
-    /// Declared but absent, null, empty or unreadable.
-    Unusable,
-    /// As the device wrote it.
-    At(DeviceTime),
-}
-
-impl Stamp {
-    /// The time, where the device wrote one that can be read.
-    pub fn time(self) -> Option<DeviceTime> {
-        match self {
-            Self::At(time) => Some(time),
-            Self::Undeclared | Self::Unusable => None,
-        }
-    }
-}
+pub use crate::wire::timestamp::Stamp;
 
 /// One record as read, not yet judged. Borrows from the message and the [`Scratch`].
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -44,6 +25,8 @@ pub struct Item<'a> {
     pub region: &'a str,
     /// Its device time.
     pub time: Stamp,
+    /// How that was written, where the format leaves it open.
+    pub unit: Option<TimeUnit>,
     /// It is a heartbeat.
     pub heartbeat: bool,
     /// It marks its partition idle.
@@ -108,7 +91,7 @@ struct Found {
 struct Entry {
     device: Range<usize>,
     region: Range<usize>,
-    time: Stamp,
+    time: Reading,
     heartbeat: bool,
     idle: bool,
     content: Span,
@@ -140,7 +123,8 @@ impl Scratch {
         Item {
             device: &found.names[device.clone()],
             region: &found.names[region.clone()],
-            time: *time,
+            time: time.stamp,
+            unit: time.unit,
             heartbeat: *heartbeat,
             idle: *idle,
             values: &found.values[index * found.metrics..][..found.metrics],
@@ -287,11 +271,12 @@ impl Profile {
     }
 
     #[inline]
-    fn stamp<'m>(&'m self, fields: &Fields<'m>, found: &mut Found) -> Stamp {
-        let Some((place, format)) = &self.time else { return Stamp::Undeclared };
-        let time = fields.get(place).time(*format);
+    fn stamp<'m>(&'m self, fields: &Fields<'m>, found: &mut Found) -> Reading {
+        let none = |stamp| Reading { stamp, unit: None };
+        let Some((place, format)) = &self.time else { return none(Stamp::Undeclared) };
+        let time = fields.get(place).time(format);
         found.unreadable += u32::from(time.is_err());
-        time.ok().flatten().map_or(Stamp::Unusable, Stamp::At)
+        time.ok().flatten().unwrap_or(none(Stamp::Unusable))
     }
 }
 
@@ -349,6 +334,7 @@ fn first_byte(text: &str) -> u8 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::time::DeviceTime;
     use crate::wire::profile::{Condition, MetricField, ProfileSpec, TimeFormat};
     use proptest::prelude::*;
 

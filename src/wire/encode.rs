@@ -10,8 +10,8 @@ use serde::{Serialize, Serializer};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::event::{
-    Alert, AlertKind, Class, GapCause, GapReport, LateRecord, Output, PresenceCause,
-    PresenceReport, PresenceState, Refused, RegionResult, WatermarkReport, WindowResult,
+    Alert, AlertKind, Class, GapCause, GapReport, LateRecord, Method, Output, PresenceCause,
+    PresenceReport, PresenceState, Refused, RegionResult, TimeUnit, WatermarkReport, WindowResult,
 };
 use crate::ids::{DeviceId, Generation, RegionId, SourceId, WindowId};
 use crate::time::{ClockQuality, EventTime};
@@ -42,7 +42,7 @@ pub struct Encoded {
     /// What it is worth when the outbox is full.
     pub class: Class,
     /// Equal for outputs of which only the last one matters: revisions of one window, watermarks of
-    /// one region, alerts of one device. An unsent one may be replaced by its successor. `None`: it stands for itself.
+    /// one region, alerts of one device on one matter. An unsent one may be replaced by its successor. `None`: it stands for itself.
     pub supersedes: Option<u64>,
 }
 
@@ -97,11 +97,24 @@ fn supersedes(output: &Output, topic: &str, identity: &Identity) -> Option<u64> 
     let firing = match output {
         Output::Window(result) => &result.firing,
         Output::Region(result) => &result.firing,
-        Output::Watermark(_) | Output::Alert(_) => return Some(xxh3_64(topic.as_bytes())),
+        Output::Alert(alert) => return Some(supersedes_alert(alert.kind, topic)),
+        Output::Watermark(_) => return Some(xxh3_64(topic.as_bytes())),
         Output::Late(_) | Output::Refused(_) | Output::Presence(_) | Output::Gap(_) => return None,
     };
     let Identity { gateway, generation } = identity;
     Some(xxh3_64(format!("{topic}\n{generation}\n{}\n{gateway}", firing.start.0).as_bytes()))
+}
+
+/// Alerts on one matter take each other's place: the device's part in its region, its clock, and each of the others.
+fn supersedes_alert(kind: AlertKind, topic: &str) -> u64 {
+    let matter = match kind {
+        AlertKind::HeldOut | AlertKind::BackIn => return xxh3_64(topic.as_bytes()),
+        AlertKind::UnitChanged { .. } | AlertKind::SkippedHour { .. } => kind.as_str(),
+        AlertKind::ClockCorrected(_) | AlertKind::ClockWrong(_) | AlertKind::ClockRight(_) => {
+            "clock"
+        }
+    };
+    xxh3_64(format!("{topic}\n{matter}").as_bytes())
 }
 
 #[derive(Serialize)]
@@ -200,7 +213,7 @@ enum Content<'a> {
     Late(LateView<'a>),
     Refused(RefusedView<'a>),
     Watermark { watermark: Option<i64>, clock: ClockQuality },
-    Alert { kind: AlertKind, watermark: Option<i64> },
+    Alert(AlertView),
     Presence(PresenceView),
     Gap { start: i64, end: i64, cause: GapCause, clock: ClockQuality },
 }
@@ -215,9 +228,7 @@ impl<'a> Body<'a> {
             Output::Watermark(WatermarkReport { watermark, clock, .. }) => {
                 Content::Watermark { watermark: watermark.and_then(finite_time), clock: *clock }
             }
-            Output::Alert(Alert { kind, watermark, .. }) => {
-                Content::Alert { kind: *kind, watermark: finite_time(*watermark) }
-            }
+            Output::Alert(alert) => Content::Alert(AlertView::of(alert)),
             Output::Presence(report) => Content::Presence(PresenceView::of(report)),
             Output::Gap(GapReport { start, end, cause, clock }) => {
                 Content::Gap { start: start.0, end: end.0, cause: *cause, clock: *clock }
@@ -237,14 +248,59 @@ pub(super) fn is_zero<N: PartialEq + Default>(count: &N) -> bool {
 }
 
 #[derive(Serialize)]
+struct AlertView {
+    kind: &'static str,
+    watermark: Option<i64>,
+    clock: ClockQuality,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    unit_before: Option<TimeUnit>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    unit: Option<TimeUnit>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    time: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    offset: Option<i64>,
+}
+
+impl AlertView {
+    fn of(alert: &Alert) -> Self {
+        let mut view = Self {
+            kind: alert.kind.as_str(),
+            watermark: finite_time(alert.watermark).filter(|_| alert.watermark != EventTime::MIN),
+            clock: alert.clock,
+            unit_before: None,
+            unit: None,
+            time: None,
+            offset: alert.kind.clock_offset().map(|offset| offset.0),
+        };
+        match alert.kind {
+            AlertKind::HeldOut | AlertKind::BackIn => {}
+            AlertKind::UnitChanged { before, unit } => {
+                (view.unit_before, view.unit) = (Some(before), Some(unit));
+            }
+            AlertKind::SkippedHour { time } => view.time = Some(time.0),
+            AlertKind::ClockCorrected(_) | AlertKind::ClockWrong(_) | AlertKind::ClockRight(_) => {}
+        }
+        view
+    }
+}
+
+#[derive(Serialize)]
 struct LateView<'a> {
     source: &'a SourceId,
     time: i64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    device_time: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    offset: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    method: Option<Method>,
     window: &'a WindowId,
     start: i64,
     end: i64,
     watermark: Option<i64>,
     arrival: Option<i64>,
+    clock: ClockQuality,
     #[serde(flatten)]
     record: Record<'a>,
 }
@@ -254,11 +310,15 @@ impl<'a> LateView<'a> {
         Self {
             source: &late.source,
             time: late.time.0,
+            device_time: late.moved.and_then(|moved| moved.device_time),
+            offset: late.moved.and_then(|moved| moved.offset).map(|offset| offset.0),
+            method: late.moved.map(|moved| moved.method),
             window: &late.window,
             start: late.start.0,
             end: late.end.0,
             watermark: finite_time(late.watermark),
             arrival: late.arrival.map(|arrival| arrival.0),
+            clock: late.clock,
             record: Record::of(&late.content),
         }
     }
@@ -273,7 +333,12 @@ struct RefusedView<'a> {
     topic: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     device_time: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    offset: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    method: Option<Method>,
     arrival: Option<i64>,
+    clock: ClockQuality,
     length: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     sha256: Option<String>,
@@ -291,7 +356,10 @@ impl<'a> RefusedView<'a> {
             device: refused.key.as_ref().map(|(_, device)| device),
             topic: &refused.topic,
             device_time: refused.device_time,
+            offset: refused.offset.map(|offset| offset.0),
+            method: refused.offset.map(|_| Method::Offset),
             arrival: refused.arrival.map(|arrival| arrival.0),
+            clock: refused.clock,
             length: refused.length,
             sha256: refused.digest.as_ref().map(|digest| hex(digest)),
             withheld: refused.withheld,
@@ -355,6 +423,7 @@ mod tests {
             watermark: Some(EventTime(1_749_949_205_916)),
             samples: 360,
             stamped: 0,
+            corrected: 0,
             partial: false,
             clock: ClockQuality::Synchronised,
         }
@@ -403,11 +472,13 @@ mod tests {
             region: "north".into(),
             device: "m-0003".into(),
             time: EventTime(1_749_946_087_916),
+            moved: None,
             window: "hour".into(),
             start: EventTime(1_749_945_600_000),
             end: EventTime(1_749_949_200_000),
             watermark: EventTime(1_749_956_400_000),
             arrival: Some(ArrivalTime(1_749_956_401_000)),
+            clock: ClockQuality::Synchronised,
             content: br#"{"device":"m-0003","power":2025.750}"#.to_vec(),
         }
     }
@@ -419,7 +490,9 @@ mod tests {
             key: None,
             topic: "meters/north/m-0003/data".into(),
             device_time: None,
+            offset: None,
             arrival: None,
+            clock: ClockQuality::Synchronised,
             content: b"{\"a\":".to_vec(),
             length: 5,
             digest: None,
@@ -439,6 +512,7 @@ mod tests {
             region: "north".into(),
             device: "m-0003".into(),
             watermark: EventTime(5),
+            clock: ClockQuality::Synchronised,
         })
     }
 
@@ -554,7 +628,7 @@ mod tests {
             "{\"schema\":1,\"generation\":\"9f3c0a1b2c3d4e5f\",\"source\":\"meters\",\
              \"time\":1749946087916,\"window\":\"hour\",\"start\":1749945600000,\
              \"end\":1749949200000,\"watermark\":1749956400000,\"arrival\":1749956401000,\
-             \"record\":{\"device\":\"m-0003\",\"power\":2025.750}}"
+             \"clock\":\"synchronised\",\"record\":{\"device\":\"m-0003\",\"power\":2025.750}}"
         );
         let bytes = LateRecord { content: vec![0xff], arrival: None, ..late() };
         let body = body(&Output::Late(bytes));
@@ -593,8 +667,8 @@ mod tests {
         let expected = "{\"schema\":1,\"generation\":\"9f3c0a1b2c3d4e5f\",\
                         \"watermark\":1749949205916,\"clock\":\"holdover\"}";
         assert_eq!(String::from_utf8(watermark).unwrap(), expected);
-        let expected =
-            r#"{"schema":1,"generation":"9f3c0a1b2c3d4e5f","kind":"held-out","watermark":5}"#;
+        let expected = "{\"schema\":1,\"generation\":\"9f3c0a1b2c3d4e5f\",\
+                        \"kind\":\"held-out\",\"watermark\":5,\"clock\":\"synchronised\"}";
         assert_eq!(
             String::from_utf8(encode(&alert(), &identity(), Fields::ALL).payload).unwrap(),
             expected
@@ -648,6 +722,52 @@ mod tests {
         assert_ne!(key(&alert()), key(&watermark(None)));
         let alone = [Output::Late(late()), Output::Refused(refused(Reason::Past))];
         assert!(alone.iter().all(|output| key(output).is_none()));
+    }
+
+    #[test]
+    fn an_alert_is_superseded_by_news_of_the_same_thing_only() {
+        let key = |kind| {
+            let Output::Alert(alert) = alert() else { unreachable!() };
+            encode(&Output::Alert(Alert { kind, ..alert }), &identity(), Fields::ALL).supersedes
+        };
+        let changed = |before, unit| AlertKind::UnitChanged { before, unit };
+        let skipped = |time| AlertKind::SkippedHour { time: EventTime(time) };
+        let (there, back) = (
+            changed(TimeUnit::Seconds, TimeUnit::Text),
+            changed(TimeUnit::Text, TimeUnit::Seconds),
+        );
+        assert_eq!(key(AlertKind::HeldOut), key(AlertKind::BackIn));
+        assert_eq!((key(there), key(skipped(1))), (key(back), key(skipped(2))));
+        let kinds = [key(AlertKind::HeldOut), key(there), key(skipped(1))];
+        assert!(kinds[0] != kinds[1] && kinds[1] != kinds[2] && kinds[0] != kinds[2]);
+    }
+
+    #[test]
+    fn an_alert_says_what_its_kind_is_about() {
+        let told = |kind, watermark| {
+            let (region, device) = ("north".into(), "m".into());
+            let clock = ClockQuality::Suspect;
+            let mut body = body(&Output::Alert(Alert { kind, region, device, watermark, clock }));
+            let body = body.as_object_mut().unwrap();
+            body.retain(|key, _| !["schema", "generation", "clock"].contains(&key.as_str()));
+            json!(body)
+        };
+        let (before, unit) = (TimeUnit::Seconds, TimeUnit::Microseconds);
+        assert_eq!(
+            told(AlertKind::UnitChanged { before, unit }, EventTime(7)),
+            json!({ "kind": "unit-changed", "watermark": 7, "unit_before": "seconds", "unit": "microseconds" })
+        );
+        assert_eq!(
+            told(AlertKind::SkippedHour { time: EventTime(5) }, EventTime::MIN),
+            json!({ "kind": "skipped-hour", "watermark": null, "time": 5 })
+        );
+        assert_eq!(
+            told(AlertKind::BackIn, EventTime::MAX),
+            json!({ "kind": "back-in", "watermark": null })
+        );
+        for unit in TimeUnit::ALL {
+            assert_eq!(json!(unit), json!(unit.as_str()));
+        }
     }
 
     #[test]

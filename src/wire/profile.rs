@@ -3,7 +3,9 @@
 use crate::ids::SourceId;
 pub use crate::wire::pointer::PointerError;
 use crate::wire::pointer::Pointers;
-pub use crate::wire::reference::{Reference, ReferenceError, TimeFormat, TimeFormatError};
+pub use crate::wire::reference::{
+    Reference, ReferenceError, TimeFormat, TimeFormatError, TimeFormatName, ZoneError,
+};
 use crate::wire::scalar::Scalar;
 use crate::wire::topic::{Filter, FilterError, Template, TemplateError};
 
@@ -217,6 +219,11 @@ impl Profile {
         self.template.matches(topic).is_some()
     }
 
+    /// Whether some records are heartbeats, and the others may be old.
+    pub fn declares_heartbeat(&self) -> bool {
+        self.heartbeat.is_some()
+    }
+
     /// Whether devices send times; where they do not, the arrival time is the event time.
     pub fn declares_time(&self) -> bool {
         self.time.is_some()
@@ -293,7 +300,7 @@ impl<'t> Compiler<'t> {
         time: Option<(Reference, TimeFormat)>,
     ) -> Result<Option<(Place, TimeFormat)>, ProfileError> {
         let Some((from, format)) = time else { return Ok(None) };
-        let usable = |text: &str| matches!(Scalar::Text(text).time(format), Ok(Some(_)));
+        let usable = |text: &str| matches!(Scalar::Text(text).time(&format), Ok(Some(_)));
         constant("time", &from, usable, "a time in this format")?;
         Ok(Some((self.place("time", &from)?, format)))
     }
@@ -355,6 +362,7 @@ fn unknown_segment(field: &str, name: &str, template: &Template) -> ProfileError
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wire::timestamp::Zone;
 
     fn spec() -> ProfileSpec {
         ProfileSpec {
@@ -406,11 +414,23 @@ mod tests {
 
     #[test]
     fn time_formats_have_names() {
-        assert_eq!("epoch_s".parse(), Ok(TimeFormat::EpochS));
-        assert_eq!("epoch_ms".parse(), Ok(TimeFormat::EpochMs));
-        assert_eq!("rfc3339".parse(), Ok(TimeFormat::Rfc3339));
-        let error = "iso".parse::<TimeFormat>().unwrap_err().to_string();
-        assert_eq!(error, "`iso` is not a time format: write `epoch_s`, `epoch_ms` or `rfc3339`");
+        for (name, format) in TimeFormatName::ALL {
+            assert_eq!(name.parse(), Ok(format));
+        }
+        let error = "iso".parse::<TimeFormatName>().unwrap_err().to_string();
+        assert_eq!(error, "`iso` is not a time format");
+    }
+
+    #[test]
+    fn a_zone_is_where_local_times_are_and_nowhere_else() {
+        let zone = || Zone::named("Europe/Amsterdam");
+        for (name, format) in TimeFormatName::ALL {
+            let local = name.starts_with("local");
+            assert_eq!(format.with(None).is_ok(), !local, "{name}");
+            assert_eq!(format.with(zone()).is_ok(), local || name == "auto", "{name}");
+        }
+        assert_eq!(TimeFormatName::Auto.with(None), Ok(TimeFormat::Auto(None)));
+        assert_eq!(TimeFormatName::Auto.with(zone()), Ok(TimeFormat::Auto(zone())));
     }
 
     #[test]

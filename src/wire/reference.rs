@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::wire::pointer::{self, PointerError};
+use crate::wire::timestamp::Zone;
 
 /// Where a value comes from. Written `topic:name`, `/json/pointer`, `root:/json/pointer` or
 /// `const:text`.
@@ -72,31 +73,106 @@ fn checked(pointer: &str) -> Result<String, ReferenceError> {
     Ok(pointer.into())
 }
 
-/// How a device time is written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// How a device time is written, with all that reading it needs.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TimeFormat {
     /// `epoch_s`: seconds since the epoch; integer, fraction, or either as a string.
     EpochS,
-    /// `epoch_ms`: milliseconds since the epoch; integer, fraction, or either as a string.
+    /// `epoch_ms`: milliseconds since the epoch, the same.
     EpochMs,
-    /// `rfc3339`: RFC 3339 with `T` or a blank, 0 to 9 fraction digits, `Z` or an offset.
+    /// `epoch_us`: microseconds since the epoch, the same.
+    EpochUs,
+    /// `epoch_ns`: nanoseconds since the epoch, the same.
+    EpochNs,
+    /// `auto`: any of these by its magnitude, or text; text without an offset where there is a
+    /// zone.
+    Auto(Option<Zone>),
+    /// `rfc3339`: RFC 3339 and its common variants, with an offset.
     Rfc3339,
+    /// `local`: the same, in a zone where the text has no offset.
+    Local(Zone),
+    /// `local_dmy`: date and time of day in a zone, the day first.
+    LocalDmy(Zone),
+    /// `uptime_s`: seconds since the device was started; or days, hours, minutes and seconds.
+    UptimeS,
+    /// `uptime_ms`: milliseconds since the device was started.
+    UptimeMs,
+}
+
+/// The name of a time format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "each is the `TimeFormat` of that name")]
+pub enum TimeFormatName {
+    EpochS,
+    EpochMs,
+    EpochUs,
+    EpochNs,
+    Auto,
+    Rfc3339,
+    Local,
+    LocalDmy,
+    UptimeS,
+    UptimeMs,
 }
 
 /// A time format that is not known.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is not a time format: write `epoch_s`, `epoch_ms` or `rfc3339`")]
+#[error("`{0}` is not a time format")]
 pub struct TimeFormatError(pub String);
 
-impl FromStr for TimeFormat {
+/// A zone where none is read, or none where one is needed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ZoneError {
+    /// Local times mean nothing without.
+    #[error("missing; say whose local time it is: zone = \"Europe/Amsterdam\"")]
+    Missing,
+    /// The format says all.
+    #[error("not read with this format, which needs none; leave it out, or write as = \"local\"")]
+    Useless,
+}
+
+impl TimeFormatName {
+    /// All names, as they are written.
+    pub const ALL: [(&str, Self); 10] = [
+        ("epoch_s", Self::EpochS),
+        ("epoch_ms", Self::EpochMs),
+        ("epoch_us", Self::EpochUs),
+        ("epoch_ns", Self::EpochNs),
+        ("auto", Self::Auto),
+        ("rfc3339", Self::Rfc3339),
+        ("local", Self::Local),
+        ("local_dmy", Self::LocalDmy),
+        ("uptime_s", Self::UptimeS),
+        ("uptime_ms", Self::UptimeMs),
+    ];
+
+    /// The format itself.
+    ///
+    /// # Errors
+    /// It needs a zone, or has no use for one.
+    pub fn with(self, zone: Option<Zone>) -> Result<TimeFormat, ZoneError> {
+        let needed = |zone: Option<Zone>| zone.ok_or(ZoneError::Missing);
+        Ok(match self {
+            Self::Auto => TimeFormat::Auto(zone),
+            Self::Local => TimeFormat::Local(needed(zone)?),
+            Self::LocalDmy => TimeFormat::LocalDmy(needed(zone)?),
+            _ if zone.is_some() => return Err(ZoneError::Useless),
+            Self::EpochS => TimeFormat::EpochS,
+            Self::EpochMs => TimeFormat::EpochMs,
+            Self::EpochUs => TimeFormat::EpochUs,
+            Self::EpochNs => TimeFormat::EpochNs,
+            Self::Rfc3339 => TimeFormat::Rfc3339,
+            Self::UptimeS => TimeFormat::UptimeS,
+            Self::UptimeMs => TimeFormat::UptimeMs,
+        })
+    }
+}
+
+impl FromStr for TimeFormatName {
     type Err = TimeFormatError;
 
     fn from_str(text: &str) -> Result<Self, TimeFormatError> {
-        match text {
-            "epoch_s" => Ok(Self::EpochS),
-            "epoch_ms" => Ok(Self::EpochMs),
-            "rfc3339" => Ok(Self::Rfc3339),
-            _ => Err(TimeFormatError(text.into())),
-        }
+        let known = Self::ALL.into_iter().find(|(name, _)| *name == text);
+        known.map(|(_, format)| format).ok_or_else(|| TimeFormatError(text.into()))
     }
 }

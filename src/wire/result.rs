@@ -21,6 +21,8 @@ struct FiringView {
     samples: u32,
     #[serde(skip_serializing_if = "is_zero")]
     stamped: u32,
+    #[serde(skip_serializing_if = "is_zero")]
+    corrected: u32,
     #[serde(skip_serializing_if = "is_false")]
     partial: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -41,6 +43,7 @@ impl FiringView {
             watermark: fields.pick(Field::Watermark, firing.watermark.and_then(finite_time)),
             samples: firing.samples,
             stamped: firing.stamped,
+            corrected: firing.corrected,
             partial: firing.partial,
             clock: fields.pick(Field::Clock, firing.clock),
         }

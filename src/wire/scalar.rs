@@ -2,9 +2,8 @@
 
 use std::borrow::Cow;
 
-use crate::time::DeviceTime;
 use crate::wire::profile::TimeFormat;
-use crate::wire::timestamp;
+use crate::wire::timestamp::{self, Reading};
 
 /// Longest id that is read, in bytes: two of them, escaped, fit into a topic.
 pub(super) const MAX_ID: usize = 1_024;
@@ -91,7 +90,7 @@ impl<'a> Scalar<'a> {
 
     /// As a time; a blank string is none.
     #[inline]
-    pub(super) fn time(self, format: TimeFormat) -> Result<Option<DeviceTime>, Unreadable> {
+    pub(super) fn time(self, format: &TimeFormat) -> Result<Option<Reading>, Unreadable> {
         if let (Self::Number(text), TimeFormat::EpochS | TimeFormat::EpochMs) = (self, format) {
             return timestamp::read(text, format).map(Some).ok_or(Unreadable);
         }
@@ -143,6 +142,7 @@ fn short_number(text: &str) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::time::DeviceTime;
     use proptest::prelude::*;
 
     fn value(raw: &str) -> Result<Option<f64>, Unreadable> {
@@ -163,7 +163,7 @@ mod tests {
     fn nothing_null_and_blank_are_absent() {
         for raw in ["", "null", "\"\"", "\"  \""] {
             assert_eq!(value(raw), Ok(None), "{raw}");
-            assert_eq!(Scalar::of(raw).time(TimeFormat::EpochS), Ok(None), "{raw}");
+            assert_eq!(Scalar::of(raw).time(&TimeFormat::EpochS), Ok(None), "{raw}");
         }
     }
 
@@ -189,7 +189,10 @@ mod tests {
 
     #[test]
     fn a_time_is_read_as_its_format_says() {
-        let time = |raw, format| Scalar::of(raw).time(format);
+        let time = |raw, format| {
+            let reading = Scalar::of(raw).time(&format)?;
+            Ok(reading.and_then(|reading| reading.stamp.time()))
+        };
         assert_eq!(
             time("1749946087916", TimeFormat::EpochMs),
             Ok(Some(DeviceTime(1_749_946_087_916)))
@@ -199,6 +202,7 @@ mod tests {
         assert_eq!(time(iso, TimeFormat::Rfc3339), Ok(Some(DeviceTime(1_000))));
         assert_eq!(time("5", TimeFormat::Rfc3339), Err(Unreadable));
         assert_eq!(time("true", TimeFormat::EpochS), Err(Unreadable));
+        assert_eq!(time("true", TimeFormat::Auto(None)), Err(Unreadable));
     }
 
     proptest! {

@@ -12,6 +12,7 @@ const SOURCE: &str = "[[source]]\nname = \"a\"\ntopic = \"{b}/{device}\"\n";
 const SECTIONS: &[(&str, &str, bool)] = &[
     ("## Top level", "", false),
     ("## [gateway]", "[gateway]\n", false),
+    ("## [clock]", "[clock]\n", false),
     ("## [broker]", "[broker]\n", false),
     ("## [upstream]", "[upstream]\n", false),
     ("## [store]", "[store]\n", false),

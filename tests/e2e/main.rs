@@ -13,6 +13,7 @@ mod bad_input;
 mod central;
 #[path = "../support/contract.rs"]
 mod contract;
+mod dark;
 mod every_kind;
 mod fleet;
 mod kills;

@@ -105,6 +105,7 @@ impl Setup {
         let text = format!(
             r#"
 gateway.id = "gw"
+clock.trust-host = true
 
 [broker]
 host = "127.0.0.1"

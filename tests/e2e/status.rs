@@ -17,14 +17,14 @@ fn ask(setup: &Setup, arguments: &[&str]) -> Output {
 }
 
 /// Exit code and document; the document is null where nobody answers.
-fn status(setup: &Setup) -> (i32, Value) {
+pub fn status(setup: &Setup) -> (i32, Value) {
     let ended = ask(setup, &["--json"]);
     let document = serde_json::from_slice(&ended.stdout).unwrap_or_default();
     (ended.status.code().expect("it ended by itself"), document)
 }
 
 /// Asks until the answer is as it should be.
-fn until(setup: &Setup, what: &str, so: impl Fn(i32, &Value) -> bool) -> Value {
+pub fn until(setup: &Setup, what: &str, so: impl Fn(i32, &Value) -> bool) -> Value {
     let deadline = Instant::now() + PATIENCE;
     loop {
         let (code, document) = status(setup);
@@ -35,13 +35,13 @@ fn until(setup: &Setup, what: &str, so: impl Fn(i32, &Value) -> bool) -> Value {
     }
 }
 
-fn codes(document: &Value) -> Vec<&str> {
+pub fn codes(document: &Value) -> Vec<&str> {
     let reasons = document["health"]["reasons"].as_array().into_iter().flatten();
     reasons.filter_map(|reason| reason["code"].as_str()).collect()
 }
 
 /// An agent to whom the kernel's clock is kept in step, whatever it is on this machine.
-fn in_step(setup: &Setup) -> Agent {
+pub fn in_step(setup: &Setup) -> Agent {
     let (source, library) = (setup.dir().join("clock.c"), setup.dir().join("clock.so"));
     let text =
         "#include <sys/timex.h>\nint adjtimex(struct timex *t) { t->status = 0; return 0; }\n";
@@ -50,7 +50,7 @@ fn in_step(setup: &Setup) -> Agent {
     let compiled = compiler.args(["-shared", "-fPIC", "-o"]).args([&library, &source]).status();
     assert!(compiled.expect("a C compiler, which cargo needs too").success());
     let mut command = command(&setup.config(), "run");
-    command.env("LD_PRELOAD", library);
+    command.env("LD_PRELOAD", library).env("TIDEGATE_CLOCK__TRUST_HOST", "false");
     Agent::spawn(command)
 }
 

@@ -41,7 +41,7 @@ impl Stage {
         let (port, dir) = (self.broker.port(), self.broker.dir().display().to_string());
         let lines = lines.replace("{dir}", &dir);
         let text = format!(
-            "gateway.id = \"gw\"\nstore.path = \"{dir}/store\"\n\
+            "gateway.id = \"gw\"\nclock.trust-host = true\nstore.path = \"{dir}/store\"\n\
              [broker]\nhost = \"{host}\"\nport = {port}\n{lines}\n\
              [upstream]\nhost = \"{host}\"\nport = {port}\n{lines}\n\
              [[source]]\nname = \"meters\"\ntopic = \"meters/{{device}}\"\n"
@@ -330,5 +330,5 @@ fn a_clock_that_was_never_set_is_at_fault_and_not_the_certificate() {
         .env("FAKETIME", "@2000-01-01 00:00:00")
         .env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
     let mut agent = Agent::spawn(command);
-    told_once(&mut agent, &["clock is not set", "2025-06-15", "synchronised"]);
+    told_once(&mut agent, &["clock is not synchronised", "2025-06-15", "tidegate status"]);
 }

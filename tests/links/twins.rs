@@ -24,6 +24,7 @@ impl Gateway {
         let text = format!(
             r#"
 gateway.id = "{id}"
+clock.trust-host = true
 store = {{ path = "{path}/store", commit-interval = "100ms" }}
 broker = {{ host = "127.0.0.1", port = {port}, version = "{version}", in-flight = 20 }}
 upstream = {{ host = "127.0.0.1", port = {central}, version = "{version}" }}

@@ -24,11 +24,6 @@ fn reading(device: &str, time: i64) -> Message {
 }
 
 impl Gateway<'_> {
-    fn hears(&mut self, at: i64, message: Message) {
-        self.sleep_until(at);
-        self.step(&Step { at, what: What::Message(message) });
-    }
-
     fn turns(&mut self, at: i64, what: What) {
         self.sleep_until(at);
         self.step(&Step { at, what });

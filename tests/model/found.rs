@@ -59,6 +59,7 @@ fn a_follower_is_left_out() -> Vec<Step> {
         at(back, What::Up),
         at(back, beat(back)),
         at(back, What::CaughtUp),
+        at(back + MINUTE, What::Tick), // watermarks are told
     ]
 }
 

@@ -9,7 +9,7 @@ use tidegate::engine::input::{Ingress, Input, Publish, Topic};
 use tidegate::engine::restore::Restorer;
 use tidegate::event::Output;
 use tidegate::ids::Generation;
-use tidegate::time::{ArrivalTime, ClockStatus, EventTime, MonoTime, Now};
+use tidegate::time::{ArrivalTime, ClockQuality, ClockStatus, EventTime, MonoTime, Now};
 use tidegate::wire::encode::{Identity, encode_line};
 
 use crate::reference::{Message, Rules, Step, What, Window};
@@ -30,6 +30,8 @@ pub(crate) fn defaults() -> Rules {
         future_tolerance: 30 * SECOND,
         past_limit: 30 * 24 * HOUR,
         not_before: 1_577_836_800_000,
+        correct: true,
+        slow_tolerance: 5 * MINUTE,
         revision_delay: 30 * SECOND,
         base: Window { name: "hour", size: HOUR, offset: 0 },
         multiple: Window { name: "day", size: 24 * HOUR, offset: 0 },
@@ -46,15 +48,18 @@ pub(crate) fn config(rules: &Rules, immediate: bool, publish_interval: i64) -> C
         }
     };
     let mut toml = format!(
-        "[gateway]\nid = \"gw\"\n[watermarks]\npublish-interval = \"{publish_interval}ms\"\n\
+        "[gateway]\nid = \"gw\"\n[clock]\nsync-timeout = \"1d\"\n[watermarks]\npublish-interval = \"{publish_interval}ms\"\n\
          [limits]\nrefused-per-hour = 1000000\n[defaults]\nidle-timeout = \"{}ms\"\nallowed-lateness = \"{}ms\"\n\
          max-hold = \"{}ms\"\nfuture-tolerance = \"{}ms\"\npast-limit = \"{}ms\"\n{revisions}\n\
+         correct = \"{}\"\nslow-tolerance = \"{}ms\"\n\
          [[device]]\npattern = \"z*\"\nallowed-lateness = \"{}ms\"\n",
         rules.idle_timeout,
         rules.allowed_lateness,
         rules.max_hold,
         rules.future_tolerance,
         rules.past_limit,
+        if rules.correct { "on" } else { "off" },
+        rules.slow_tolerance,
         rules.allowed_lateness_z,
     );
     let mut windows = [rules.base, rules.multiple];
@@ -88,6 +93,10 @@ pub(crate) fn config(rules: &Rules, immediate: bool, publish_interval: i64) -> C
     Config::from_toml(&toml).unwrap_or_else(|errors| panic!("{errors}\n{toml}"))
 }
 
+/// A clock that somebody may have set.
+pub(crate) const LOST: ClockStatus =
+    ClockStatus { quality: ClockQuality::Suspect, bound: tidegate::time::Span::MAX };
+
 /// Whether the broker's messages are heard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Hearing {
@@ -105,7 +114,15 @@ pub(crate) struct Gateway<'a> {
     pub(crate) hearing: Hearing,
     pub(crate) now: i64,
     booted: i64,
+    boot: u128,
     created: ArrivalTime,
+    /// What its clock is worth, and how far it is from the true time, which is `now`.
+    pub(crate) clock: ClockStatus,
+    pub(crate) error: i64,
+    /// It was not good once.
+    pub(crate) was_in_doubt: bool,
+    /// So many held messages are read from the store at once.
+    pub(crate) at_once: usize,
 }
 
 impl<'a> Gateway<'a> {
@@ -120,9 +137,25 @@ impl<'a> Gateway<'a> {
             hearing: Hearing::Down,
             now,
             booted: now - 500,
+            boot: 1,
             created,
+            was_in_doubt: false,
+            clock: ClockStatus::EXACT,
+            error: 0,
+            at_once: 3,
         };
-        gateway.handle(Input::Clock(ClockStatus::EXACT));
+        gateway.handle(Input::Boot(gateway.boot));
+        gateway.handle(Input::Clock(gateway.clock));
+        gateway
+    }
+
+    /// Connected at `now`, thirteen days behind the true time and without a good clock.
+    pub(crate) fn unsynchronised(config: &'a Config, now: i64) -> Self {
+        let mut gateway = Self::new(config, now);
+        gateway.engine = Engine::new(config.settings(Mode::Run), Generation(7), gateway.created);
+        (gateway.clock, gateway.error) = (ClockStatus::UNSYNCHRONISED, -13 * 24 * HOUR);
+        gateway.handle(Input::Boot(gateway.boot));
+        gateway.handle(Input::Clock(gateway.clock));
         gateway
     }
 
@@ -134,11 +167,41 @@ impl<'a> Gateway<'a> {
     }
 
     pub(crate) fn handle(&mut self, input: Input<'_>) {
-        let now = Now { wall: ArrivalTime(self.now), mono: MonoTime(self.now - self.booted) };
+        self.take(input);
+        while let Some(wanted) = self.engine.held_wanted() {
+            self.commit();
+            let found = self.store.range(wanted).take(self.at_once);
+            let found: Vec<_> = found.map(|(key, value)| (key.clone(), value.clone())).collect();
+            for (key, value) in &found {
+                self.take(Input::Held { key, value });
+            }
+            if found.len() < self.at_once {
+                self.take(Input::HeldEnd);
+            }
+            self.commit();
+        }
+    }
+
+    fn take(&mut self, input: Input<'_>) {
+        let mono = MonoTime(self.now - self.booted);
+        let now = Now { wall: ArrivalTime(self.now + self.error), mono };
         let mut effects = Effects::default();
         self.engine.handle(input, now, &mut effects);
         self.outputs.extend(effects.outputs);
         self.engine.books().balance();
+    }
+
+    /// The clock is worth something else, and is so far from the true time.
+    pub(crate) fn set_clock(&mut self, clock: ClockStatus, error: i64) {
+        (self.clock, self.error) = (clock, error);
+        self.was_in_doubt |= clock != ClockStatus::EXACT;
+        self.handle(Input::Clock(clock));
+    }
+
+    /// The machine was switched off and on.
+    pub(crate) fn reboot(&mut self) {
+        (self.boot, self.booted) = (self.boot + 1, self.now - 3);
+        self.restart(|_| {});
     }
 
     fn hear(&mut self, hearing: Hearing) {
@@ -150,6 +213,16 @@ impl<'a> Gateway<'a> {
                 self.handle(Input::Ingress(Ingress::Up));
                 self.handle(Input::Ingress(Ingress::CaughtUp));
             }
+        }
+    }
+
+    /// The connection breaks and comes back at once: what a restart does to all that is compared over time.
+    pub(crate) fn reconnect(&mut self) {
+        if self.hearing != Hearing::Down {
+            self.handle(Input::Ingress(Ingress::Up));
+        }
+        if self.hearing == Hearing::CaughtUp {
+            self.handle(Input::Ingress(Ingress::CaughtUp));
         }
     }
 
@@ -167,11 +240,20 @@ impl<'a> Gateway<'a> {
             What::Tick => self.handle(Input::Tick),
             What::Down => self.hear(Hearing::Down),
             What::Up => self.hear(Hearing::Up),
+            What::Lost(error) => self.set_clock(LOST, *error),
+            What::Good => self.set_clock(ClockStatus::EXACT, 0),
+            What::Left(..) => unreachable!("that is how the reference has it"),
             What::CaughtUp => {
                 self.hearing = Hearing::CaughtUp;
                 self.handle(Input::Ingress(Ingress::CaughtUp));
             }
         }
+    }
+
+    /// Time passes, and a message comes.
+    pub(crate) fn hears(&mut self, at: i64, message: Message) {
+        self.sleep_until(at);
+        self.step(&Step { at, what: What::Message(message) });
     }
 
     /// Goes to `at`, as a gateway does that wakes up for its deadlines; returns how often it woke up.
@@ -233,8 +315,8 @@ impl<'a> Gateway<'a> {
             restorer.take(key, value).expect("it was written by this version");
         }
         self.engine = restorer.finish();
-        self.booted = self.now - 3;
-        self.handle(Input::Clock(ClockStatus::EXACT));
+        self.handle(Input::Boot(self.boot));
+        self.handle(Input::Clock(self.clock));
         let hearing = self.hearing;
         if hearing != Hearing::Down {
             self.hear(Hearing::Up);

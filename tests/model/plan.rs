@@ -25,6 +25,17 @@ enum Action {
         items: Vec<ItemPlan>,
         retain: bool,
     },
+    /// A heartbeat with the time of the device's own clock, which the network had for so long.
+    Beat {
+        device: usize,
+        delay: i64,
+        value: u8,
+    },
+    /// The clock of a device is set: ahead of the true time by this.
+    Set {
+        device: usize,
+        error: i64,
+    },
     /// The same message again.
     Repeat {
         back: usize,
@@ -76,6 +87,27 @@ pub(crate) fn plans(length: usize) -> impl Strategy<Value = Plan> {
         })
 }
 
+/// Days of one or two devices that send heartbeats most of the time, by clocks that are set now and then.
+pub(crate) fn beating(length: usize) -> impl Strategy<Value = Plan> {
+    let beat = (0..2_usize, delay(), 0..40_u8);
+    let beat = beat.prop_map(|(device, delay, value)| Action::Beat { device, delay, value });
+    let set = (0..2_usize, error()).prop_map(|(device, error)| Action::Set { device, error });
+    let pause = prop_oneof![
+        8 => 1..2 * MINUTE,
+        1 => prop::sample::select(vec![0, 1_999, 2_000, 2_001]),
+        1 => MINUTE..HOUR,
+    ];
+    let action = prop_oneof![30 => beat, 2 => set, 3 => action()];
+    let actions = prop::collection::vec((pause, action), 1..length);
+    (rules(), 1..=2_usize, actions).prop_map(|(rules, devices, actions)| Plan {
+        rules,
+        publish_interval: MINUTE,
+        regions: 1,
+        devices,
+        actions,
+    })
+}
+
 fn rules() -> impl Strategy<Value = Rules> {
     let lateness = prop::collection::vec(
         prop::sample::select(vec![0, 20 * SECOND, 2 * MINUTE, 10 * MINUTE]),
@@ -103,6 +135,8 @@ fn rules() -> impl Strategy<Value = Rules> {
                 future_tolerance: 30 * SECOND,
                 past_limit: 3 * HOUR,
                 not_before: 1_577_836_800_000,
+                correct: true,
+                slow_tolerance: 5 * MINUTE,
                 revision_delay: 30 * SECOND,
                 base: Window { name: "hour", size: 10 * MINUTE, offset },
                 multiple: Window { name: "day", size: HOUR, offset: offset + shift * 10 * MINUTE },
@@ -127,6 +161,9 @@ fn action() -> impl Strategy<Value = Action> {
     prop_oneof![
         16 => (0..6_usize, items, prop::bool::weighted(0.1))
             .prop_map(|(device, items, retain)| Action::Send { device, items, retain }),
+        24 => (0..6_usize, delay(), 0..40_u8)
+            .prop_map(|(device, delay, value)| Action::Beat { device, delay, value }),
+        4 => (0..6_usize, error()).prop_map(|(device, error)| Action::Set { device, error }),
         3 => (1..6_usize, any::<bool>()).prop_map(|(back, dup)| Action::Repeat { back, dup }),
         3 => (0..6_usize, 0..3_u8, any::<bool>())
             .prop_map(|(device, value, dup)| Action::Timeless { device, value, dup }),
@@ -135,6 +172,26 @@ fn action() -> impl Strategy<Value = Action> {
         1 => Just(Action::Down),
         2 => Just(Action::Up),
         2 => Just(Action::CaughtUp),
+    ]
+}
+
+fn delay() -> impl Strategy<Value = i64> {
+    prop_oneof![
+        8 => 0..1_000_i64,
+        2 => 0..4 * SECOND,
+        1 => 0..12 * MINUTE,
+        1 => (-1..2_i64).prop_map(|by| 2 * SECOND + by),
+    ]
+}
+
+fn error() -> impl Strategy<Value = i64> {
+    let (tolerance, slow) = (30 * SECOND, -5 * MINUTE);
+    prop_oneof![
+        3 => prop::sample::select(vec![0, 10 * MINUTE, -10 * MINUTE, HOUR, -15 * MINUTE, 24 * HOUR]),
+        1 => (-2..3_i64).prop_map(move |by| tolerance + by),
+        1 => (-1_000..2_i64).prop_map(move |by| slow + by),
+        1 => -HOUR..HOUR,
+        1 => Just(-1 << 40),
     ]
 }
 
@@ -167,6 +224,7 @@ impl Plan {
         let step = |at, what| Step { at, what };
         let mut steps = vec![step(now, What::Up), step(now, What::CaughtUp)];
         let (mut up, mut sent) = (true, Vec::<Message>::new());
+        let mut errors = [0; 6];
         for (pause, action) in &self.actions {
             now += pause;
             let what = match action {
@@ -174,7 +232,16 @@ impl Plan {
                 Action::Up if !up => What::Up,
                 Action::CaughtUp if up => What::CaughtUp,
                 Action::Tick | Action::Down | Action::Up | Action::CaughtUp => What::Tick,
+                Action::Set { device, error } => {
+                    errors[device % self.devices] = *error;
+                    What::Tick
+                }
                 _ if !up => What::Tick,
+                Action::Beat { device, delay, value } => {
+                    let time = Time::Near(errors[device % self.devices] - delay);
+                    let item = ItemPlan { other: 0, time, value: *value, heartbeat: true };
+                    What::Message(self.send(now, *device, &[item], false))
+                }
                 Action::Send { device, items, retain } => {
                     What::Message(self.send(now, *device, items, *retain))
                 }
@@ -196,11 +263,17 @@ impl Plan {
                 What::Down => up = false,
                 What::Up => up = true,
                 What::Message(message) => sent.push(message.clone()),
-                What::Tick | What::CaughtUp => {}
+                _ => {}
             }
             steps.push(step(now, what));
         }
         steps
+    }
+
+    /// At most two devices write the time in a region, whoever they say they are.
+    pub(crate) fn with_few_devices(mut self) -> Self {
+        self.devices = self.devices.min(2);
+        self
     }
 
     /// Devices are dealt out to regions.

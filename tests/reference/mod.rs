@@ -1,16 +1,20 @@
 //! What the specification says, worked out the slow way.
 //!
-//! Device scope, gauges, a good clock. Nothing here comes from `tidegate`. There is a ledger of what arrived, and every
+//! Device scope, gauges, a clock that is good most of the time; no region where three devices write the time is without. Nothing here comes from `tidegate`. There is a ledger of what arrived, and every
 //! question (the watermark of a device, the content of a window, whether a record was seen before) is answered by
 //! reading all of the ledger again. The only thing that is remembered besides is what has been told.
 //!
 //! Topics are `m/{region}/{sender}` for devices that write the time, `p/{region}/{sender}` for those that do not. A
 //! payload is one object or an array of objects: `{"dev":"a","ts":…,"v":…,"w":…,"kind":"heartbeat"}`.
 
+mod clock;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 use serde_json::value::RawValue;
+
+use clock::Beat;
 
 /// Region and device.
 pub(crate) type Key = (String, String);
@@ -26,6 +30,9 @@ pub(crate) struct Rules {
     pub(crate) future_tolerance: i64,
     pub(crate) past_limit: i64,
     pub(crate) not_before: i64,
+    /// Wrong clocks are corrected.
+    pub(crate) correct: bool,
+    pub(crate) slow_tolerance: i64,
     pub(crate) revision_delay: i64,
     /// Name, size and offset of the base window.
     pub(crate) base: Window,
@@ -72,6 +79,12 @@ pub(crate) enum What {
     Down,
     Up,
     CaughtUp,
+    /// The gateway's clock is not good from now on, and so far from the true time, which is that of the steps.
+    Lost(i64),
+    /// It is the true time again.
+    Good,
+    /// A message of a time when the gateway was on and never had the time, which was between these two.
+    Left(Message, (i64, i64)),
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -111,16 +124,18 @@ pub(crate) struct Metric {
 pub(crate) struct Content {
     pub(crate) samples: u32,
     pub(crate) stamped: u32,
+    pub(crate) corrected: u32,
     pub(crate) first_at: i64,
     pub(crate) last_at: i64,
     pub(crate) metrics: [Metric; 2],
 }
 
-/// A window of a region: samples, stamped, devices reporting, and count, sum, min, max of each metric.
+/// A window of a region: samples, stamped, corrected, devices reporting, and count, sum, min, max of each metric.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct RegionContent {
     pub(crate) samples: u32,
     pub(crate) stamped: u32,
+    pub(crate) corrected: u32,
     pub(crate) reporting: u32,
     pub(crate) metrics: [(u32, f64, f64, f64); 2],
 }
@@ -148,6 +163,8 @@ pub(crate) struct Entry {
     /// Event time; `None` where it has none.
     pub(crate) at: Option<i64>,
     pub(crate) stamped: bool,
+    /// What was added to its device time.
+    pub(crate) corrected: Option<i64>,
     /// The event time counts as seen: it is the device's own.
     seen: bool,
     /// It ends idleness.
@@ -172,6 +189,7 @@ pub(crate) struct After {
     pub(crate) entries: usize,
     pub(crate) malformed: u64,
     pub(crate) stamp: i64,
+    pub(crate) duration: i64,
     pub(crate) watermarks: BTreeMap<Key, i64>,
     pub(crate) regions: BTreeMap<String, Bounds>,
 }
@@ -183,7 +201,7 @@ pub(crate) struct Rollup {
     pub(crate) content: RegionContent,
     /// Some device opened its window when all others were past its lateness: the region may have been final.
     pub(crate) disputed: bool,
-    /// The step in which the first record of it arrived, and the listened stamp then.
+    /// The step in which the first record of it arrived, and the listened duration then.
     pub(crate) step: usize,
     pub(crate) opened: i64,
 }
@@ -196,6 +214,8 @@ pub(crate) struct Answer {
     pub(crate) windows: BTreeMap<(Key, &'static str, i64), Content>,
     pub(crate) rollups: BTreeMap<(String, &'static str, i64), Rollup>,
     pub(crate) firings: BTreeMap<Key, Vec<Firing>>,
+    /// What was told of each clock: an offset, or `None` where it was right again.
+    pub(crate) clocks: BTreeMap<Key, Vec<Option<i64>>>,
 }
 
 /// What the specification says about `steps`, at the end of which everything fires.
@@ -205,6 +225,7 @@ pub(crate) fn answer(rules: &Rules, steps: &[Step]) -> Answer {
         steps,
         answer: Answer::default(),
         used: Vec::new(),
+        beats: BTreeMap::new(),
         disputed: BTreeSet::new(),
         heard: (0..steps.len())
             .map(|index| [false, true].map(|after| listened(steps, index, after)))
@@ -215,17 +236,20 @@ pub(crate) fn answer(rules: &Rules, steps: &[Step]) -> Answer {
     for (index, step) in steps.iter().enumerate() {
         let before = index.checked_sub(1).map_or(i64::MIN, |last| run.answer.after[last].stamp);
         let (stamp, duration) = run.listened(index, false);
-        run.apply_clock((before, stamp), false, duration, &mut ever);
+        // While the clock is not good, the stamp stands still as in an outage.
+        let stands = index > 0 && run.error(index - 1).is_some();
+        run.apply_clock((before, stamp), stands, duration, &mut ever);
         match &step.what {
-            What::Message(message) => {
+            What::Message(message) | What::Left(message, _) => {
                 malformed += u64::from(!run.message(index, message, &ever));
                 // Something retained may have given a silent device its first watermark.
                 run.apply_clock((stamp, stamp), true, duration, &mut ever);
             }
-            What::CaughtUp => {
-                run.apply_clock((stamp, step.at.max(stamp)), true, duration, &mut ever);
+            What::CaughtUp | What::Good => {
+                let after = run.listened(index, true).0;
+                run.apply_clock((stamp, after), true, duration, &mut ever);
             }
-            What::Tick | What::Up | What::Down => {}
+            What::Tick | What::Up | What::Down | What::Lost(_) => {}
         }
         let (stamp, duration) = run.listened(index, true);
         run.note_regions(stamp, duration, &mut ever);
@@ -234,6 +258,9 @@ pub(crate) fn answer(rules: &Rules, steps: &[Step]) -> Answer {
     }
     run.end();
     run.collect();
+    for (key, beats) in &run.beats {
+        run.answer.clocks.insert(key.clone(), clock::offset(rules, beats).1);
+    }
     run.answer
 }
 
@@ -243,6 +270,8 @@ struct Run<'a> {
     answer: Answer,
     /// What was used: topic, device, content, raw time, and the step.
     used: Vec<(Identity, usize)>,
+    /// What may tell of a device's clock.
+    beats: BTreeMap<Key, Vec<Beat>>,
     disputed: BTreeSet<(String, &'static str, i64)>,
     /// Listened stamp and duration before and after what happens in each step.
     heard: Vec<[(i64, i64); 2]>,
@@ -261,23 +290,25 @@ struct Item {
 
 /// Listened stamp and duration with the clock applied up to a step, before or after what happens in it.
 fn listened(steps: &[Step], index: usize, after: bool) -> (i64, i64) {
-    let (mut stamp, mut duration, mut since) = (i64::MIN, 0, None);
+    let (mut stamp, mut duration, mut since, mut good) = (i64::MIN, 0, None, true);
     for (number, step) in steps[..=index].iter().enumerate() {
         if let Some(from) = since {
             duration += step.at - from;
-            stamp = stamp.max(step.at);
+            stamp = if good { stamp.max(step.at) } else { stamp };
             since = Some(step.at);
         }
         if number == index && !after {
             break;
         }
-        match step.what {
-            What::CaughtUp => {
-                since = Some(step.at);
-                stamp = stamp.max(step.at);
-            }
+        match &step.what {
+            What::CaughtUp => since = Some(step.at),
             What::Up | What::Down => since = None,
-            What::Message(_) | What::Tick => {}
+            What::Lost(_) => good = false,
+            What::Good => good = true,
+            What::Message(_) | What::Left(..) | What::Tick => {}
+        }
+        if good && since.is_some() {
+            stamp = stamp.max(step.at);
         }
     }
     (stamp, duration)
@@ -372,13 +403,13 @@ impl Run<'_> {
                 continue;
             }
             // The stamp leaps after an outage, to which no duration belongs.
-            let idle_at = if leaps { from } else { to - (duration - idle_from) };
+            let idle_at = if leaps { from } else { to.saturating_sub(duration - idle_from) };
             // What a region waits for may change when the device goes idle, and when it no longer lags.
             let own = |key: &Key| self.watermark(key, i64::MIN, i64::MIN);
             let highest = self.keys().iter().filter(|other| other.0 == key.0).filter_map(own).max();
             let back =
                 highest.map_or(idle_at, |w| (w - self.rules.max_hold + lateness + 1).max(idle_at));
-            for stamp in [idle_at - 1, idle_at, back - 1, back] {
+            for stamp in [idle_at.saturating_sub(1), idle_at, back.saturating_sub(1), back] {
                 if stamp > from && stamp <= to {
                     let since = if leaps { 0 } else { to - stamp };
                     self.note_regions(stamp, duration - since, ever);
@@ -423,6 +454,7 @@ impl Run<'_> {
             entries: self.answer.ledger.len(),
             malformed,
             stamp,
+            duration,
             watermarks: keys.iter().filter_map(watermark).collect(),
             regions: ever.iter().map(bounds).collect(),
         }
@@ -476,6 +508,7 @@ impl Run<'_> {
         Some(Content {
             samples: u32::try_from(mine.len()).ok()?,
             stamped: u32::try_from(mine.iter().filter(|entry| entry.stamped).count()).ok()?,
+            corrected: u32::try_from(mine.iter().filter(|e| e.corrected.is_some()).count()).ok()?,
             first_at: times().min()?,
             last_at: times().max()?,
             metrics: [0, 1].map(|metric| {
@@ -503,15 +536,34 @@ impl Run<'_> {
             .map(|key| (key.clone(), self.watermark(&key, stamp, duration)))
             .collect();
         let known = self.answer.ledger.len();
-        let mut passed = Vec::new();
+        let mut admitted = Vec::new();
         for item in items {
             let key = (region.clone(), item.device.clone());
-            let source = self.is_timed(&key).or_else(|| {
-                let same = |entry: &&Entry| entry.key == key;
-                passed.iter().find(same).map(|entry: &Entry| entry.timed)
-            });
-            let entry =
-                self.judge(index, message, item, (key, timed), source.unwrap_or(timed), known);
+            let mine = self.is_timed(&key).unwrap_or(timed) == timed;
+            let (heartbeat, raw) = (item.heartbeat, item.raw.filter(|_| timed));
+            let entry = self.admit(index, message, &item, (key, timed), known);
+            match entry.place {
+                Place::Valueless => admitted.push((entry, mine, heartbeat, raw)),
+                _ => self.answer.ledger.push(entry),
+            }
+        }
+        let is_good = self.error(index).is_none();
+        if !message.retain && !message.dup && is_good && self.is_caught_up(index) {
+            let mut newest: BTreeMap<Key, i64> = BTreeMap::new();
+            for (entry, mine, heartbeat, raw) in &admitted {
+                if let Some(raw) = raw.filter(|_| *mine && *heartbeat) {
+                    let known = newest.entry(entry.key.clone()).or_insert(raw);
+                    *known = raw.max(*known);
+                }
+            }
+            let (at, session) = (self.steps[index].at, self.session(index));
+            for (key, raw) in newest.into_iter().filter(|_| self.rules.correct) {
+                self.beats.entry(key).or_default().push(Beat { raw, at, session });
+            }
+        }
+        let mut passed = Vec::new();
+        for (mut entry, mine, heartbeat, raw) in admitted {
+            self.judge(&mut entry, (message.retain, heartbeat), mine, raw);
             if entry.at.is_some() { passed.push(entry) } else { self.answer.ledger.push(entry) }
         }
         passed.sort_by_key(|entry| entry.at);
@@ -543,17 +595,15 @@ impl Run<'_> {
         true
     }
 
-    /// Retained, duplicate, time (SPEC 11). What passes has an event time.
-    fn judge(
+    /// Retained, duplicate (SPEC 11). What passes is valueless so far.
+    fn admit(
         &mut self,
         index: usize,
         message: &Message,
-        item: Item,
+        item: &Item,
         (key, timed): (Key, bool),
-        source: bool,
         known: usize,
     ) -> Entry {
-        let arrival = self.steps[index].at;
         let raw = item.raw.filter(|_| timed);
         let usable = raw.filter(|raw| *raw >= self.rules.not_before);
         let mut entry = Entry {
@@ -563,6 +613,7 @@ impl Run<'_> {
             content: item.content.clone(),
             at: None,
             stamped: timed && usable.is_none(),
+            corrected: None,
             seen: !timed || usable.is_some(),
             wakes: false,
             raises: None,
@@ -574,30 +625,95 @@ impl Run<'_> {
             .filter(|e| e.key == entry.key && e.seen && e.wakes_or_used());
         let newest = seen.filter_map(|e| e.at).max();
         let has_value = item.values.iter().any(Option::is_some);
-        if message.retain && !(usable.is_some() && usable > newest && has_value) {
+        let corrects = self.error(index).is_none();
+        let corrected = |raw| self.corrected(&entry.key, raw, self.steps[index].at).0;
+        let time = usable.map(|raw| if corrects { corrected(raw) } else { raw });
+        if message.retain && !(time.is_some() && time > newest && has_value) {
             return entry;
         }
         entry.place = Place::Duplicate;
-        let identity = (message.topic.clone(), item.device, item.content, raw);
+        let identity = (message.topic.clone(), item.device.clone(), item.content.clone(), raw);
         if self.is_duplicate(index, message.dup, &identity) {
             return entry;
         }
         self.used.push((identity, index));
+        entry.place = Place::Valueless;
+        entry
+    }
+
+    /// Time. What passes has an event time.
+    fn judge(
+        &self,
+        entry: &mut Entry,
+        (retain, heartbeat): (bool, bool),
+        mine: bool,
+        raw: Option<i64>,
+    ) {
+        let error = self.error(entry.step);
+        let arrival = self.steps[entry.step].at + error.unwrap_or(0);
+        let between = match &self.steps[entry.step].what {
+            What::Left(_, between) => Some(*between),
+            _ => None,
+        };
+        let usable = raw.filter(|raw| *raw >= self.rules.not_before);
+        let held_against = usable.is_some() && error.is_none(); // what is not good refuses nothing
+        let (time, corrected) = match usable {
+            Some(raw) if held_against => self.corrected(&entry.key, raw, arrival),
+            Some(raw) => (raw, None),
+            None => (arrival, None),
+        };
         let refuse = |reason| Place::Quarantined(reason);
-        if source != timed {
+        if !mine {
             entry.place = refuse("other-source");
-        } else if usable.is_some_and(|time| time > arrival + self.rules.future_tolerance) {
+        } else if let Some((from, to)) = between {
+            match usable.filter(|time| (from..=to).contains(time)) {
+                Some(time) => pass(entry, time, retain, heartbeat),
+                None => entry.place = refuse("no-time"),
+            }
+        } else if held_against && time > arrival + self.rules.future_tolerance {
             entry.place = refuse("future");
-        } else if usable.is_some_and(|time| time < arrival - self.rules.past_limit) {
+        } else if held_against && time < arrival - self.rules.past_limit {
             entry.place = refuse("past");
         } else {
-            entry.at = Some(usable.unwrap_or(arrival));
-            entry.wakes = !message.retain;
-            entry.place = Place::Valueless;
-            let heartbeat = item.heartbeat && !message.retain && entry.seen;
-            entry.raises = Some((0, if heartbeat { "heartbeat" } else { "bounded" }));
+            entry.corrected = corrected;
+            pass(entry, time, retain, heartbeat);
         }
-        entry
+    }
+
+    /// A device time with the offset of its clock, as far as that can be, and the offset.
+    fn corrected(&self, key: &Key, raw: i64, now: i64) -> (i64, Option<i64>) {
+        let beats = self.beats.get(key).map_or(&[][..], |beats| beats);
+        let tolerance = self.rules.future_tolerance;
+        match clock::offset(self.rules, beats).0 {
+            Some(offset) if raw.saturating_add(offset) <= now + tolerance.max(2_000) => {
+                (raw.saturating_add(offset).min(now + tolerance), Some(offset))
+            }
+            _ => (raw, None),
+        }
+    }
+
+    /// How often the connection changed up to a step.
+    fn session(&self, index: usize) -> usize {
+        let turns = |step: &&Step| matches!(step.what, What::Up | What::Down);
+        self.steps[..=index].iter().filter(turns).count()
+    }
+
+    fn is_caught_up(&self, index: usize) -> bool {
+        let mut turns = self.steps[..=index].iter().rev().map(|step| &step.what);
+        matches!(
+            turns.find(|what| matches!(what, What::Up | What::Down | What::CaughtUp)),
+            Some(What::CaughtUp)
+        )
+    }
+
+    /// How far the clock is from the true time at a step, while it is not good.
+    fn error(&self, index: usize) -> Option<i64> {
+        let last = self.steps[..=index].iter().rev().find_map(|step| match step.what {
+            What::Lost(error) => Some(Some(error)),
+            What::Good => Some(None),
+            _ => None,
+        });
+        last.flatten()
     }
 
     /// With a device time: whatever was used before. Without: one redelivery on this connection for each delivery on
@@ -625,7 +741,7 @@ impl Run<'_> {
 
     fn topic(&self, step: usize) -> &str {
         match &self.steps[step].what {
-            What::Message(message) => &message.topic,
+            What::Message(message) | What::Left(message, _) => &message.topic,
             _ => "",
         }
     }
@@ -703,7 +819,7 @@ impl Run<'_> {
                     content: self.rollup(&entry.key.0, window, start),
                     disputed: self.disputed.contains(&key),
                     step: entry.step,
-                    opened: self.listened(entry.step, true).0,
+                    opened: self.listened(entry.step, true).1,
                 };
                 self.answer.rollups.entry(key).or_insert(rollup);
             }
@@ -717,6 +833,7 @@ impl Run<'_> {
         RegionContent {
             samples: parts.iter().map(|part| part.samples).sum(),
             stamped: parts.iter().map(|part| part.stamped).sum(),
+            corrected: parts.iter().map(|part| part.corrected).sum(),
             reporting: u32::try_from(parts.len()).expect("few"),
             metrics: [0, 1].map(|metric| {
                 let metrics: Vec<_> = parts
@@ -782,4 +899,13 @@ fn item(content: String) -> Option<Item> {
         values: [number("v"), number("w")].map(|value| value.filter(|v| v.is_finite())),
         content,
     })
+}
+
+/// An entry passes the guards at `at`.
+fn pass(entry: &mut Entry, at: i64, retain: bool, heartbeat: bool) {
+    entry.at = Some(at);
+    entry.wakes = !retain;
+    entry.place = Place::Valueless;
+    let heartbeat = heartbeat && !retain && entry.seen;
+    entry.raises = Some((0, if heartbeat { "heartbeat" } else { "bounded" }));
 }

@@ -6,12 +6,14 @@
 mod broker;
 mod client;
 mod proxy;
+mod time_server;
 
 use std::time::Duration;
 
 pub use broker::{Broker, free_port};
 pub use client::{Subscriber, publish, publish_at};
 pub use proxy::{Mode, Proxy};
+pub use time_server::{Manner, PACKET, Seconds, TimeServer, kiss};
 
 /// Awaits `future`, at most `seconds` long.
 pub async fn within<T>(seconds: u64, future: impl Future<Output = T>) -> T {

@@ -13,7 +13,7 @@ use tidegate::engine::effect::Effects;
 use tidegate::engine::input::{Ingress, Input, Publish, Topic};
 use tidegate::engine::settings::ClockRules;
 use tidegate::ids::Generation;
-use tidegate::time::{ArrivalTime, MonoTime, Now};
+use tidegate::time::{ArrivalTime, ClockStatus, MonoTime, Now};
 use tidegate::wire::encode::{Identity, encode};
 use tidegate::wire::fields::Fields;
 
@@ -53,6 +53,7 @@ impl Life {
         let engine = Engine::new(settings, generation, ArrivalTime(created));
         let identity = Identity { gateway: "gw".into(), generation };
         let mut life = Self { engine, effects: Effects::default(), identity, now: created };
+        life.handle(Input::Clock(ClockStatus::EXACT));
         for change in [Ingress::Up, Ingress::CaughtUp] {
             life.handle(Input::Ingress(change));
         }

@@ -10,6 +10,15 @@ use crate::contract::{CONTRACT, REPLAY_LINE};
 
 const GENERATION: &str = "0197f0c3a1b27e5f";
 
+fn online() -> Value {
+    json!({
+        "schema": 1, "generation": GENERATION, "version": "0.1.0", "status": "online", "at": 9, "since": 7,
+        "health": "degraded", "reasons": [{ "level": "degraded", "code": "lag", "text": "late" }],
+        "clock": "suspect", "clock_source": "host", "clock_bound": 9, "watermark": 7, "lag": 2, "devices": 3, "active": 2, "outbox": 1,
+        "outbox_bytes": 400, "received": 5, "late": 0, "quarantined": 0, "malformed": 0, "unmatched": 0,
+    })
+}
+
 /// What tells of who is there.
 fn presence() -> [(&'static str, Value); 2] {
     [
@@ -34,20 +43,18 @@ fn presence() -> [(&'static str, Value); 2] {
 fn whole() -> BTreeMap<&'static str, Value> {
     let result = json!({
         "schema": 1, "generation": GENERATION, "start": 1_749_945_600_000_i64, "end": 1_749_949_200_000_i64,
-        "revision": 0, "cause": "bounded", "watermark": 1_749_949_205_916_i64, "samples": 360, "stamped": 1,
+        "revision": 0, "cause": "bounded", "watermark": 1_749_949_205_916_i64, "samples": 360, "stamped": 1, "corrected": 1,
         "partial": true, "clock": "holdover",
     });
     let with = |more: Value| {
-        let mut all = result.clone();
-        all.as_object_mut()
-            .expect("an object")
-            .extend(more.as_object().expect("an object").clone());
-        all
+        let mut all = result.as_object().expect("an object").clone();
+        all.extend(more.as_object().expect("an object").clone());
+        Value::Object(all)
     };
     let refused = json!({
         "schema": 1, "generation": GENERATION, "region": "north", "device": "m", "topic": "a/b",
-        "device_time": 5, "arrival": null, "length": 5000, "sha256": "0".repeat(64), "withheld": 2,
-        "record_base64": "eyJhIjo=",
+        "device_time": 5, "offset": -7, "method": "offset", "arrival": null, "clock": "suspect", "length": 5000,
+        "sha256": "0".repeat(64), "withheld": 2, "record_base64": "eyJhIjo=",
     });
     let others = [
         (
@@ -74,8 +81,9 @@ fn whole() -> BTreeMap<&'static str, Value> {
         (
             "late",
             json!({
-                "schema": 1, "generation": GENERATION, "source": "meters", "time": 5, "window": "hour",
-                "start": 0, "end": 3_600_000, "watermark": 7, "arrival": 9, "record": { "power": 1 },
+                "schema": 1, "generation": GENERATION, "source": "meters", "time": 5, "device_time": 12,
+                "offset": -7, "method": "offset", "window": "hour", "start": 0, "end": 3_600_000, "watermark": 7,
+                "arrival": 9, "clock": "holdover", "record": { "power": 1 },
             }),
         ),
         ("quarantine", refused),
@@ -88,18 +96,18 @@ fn whole() -> BTreeMap<&'static str, Value> {
         (
             "alert",
             json!({
-                "schema": 1, "generation": GENERATION, "kind": "back-in", "watermark": 7,
+                "schema": 1, "generation": GENERATION, "kind": "clock-right", "watermark": 7,
+                "clock": "holdover", "offset": 80,
             }),
         ),
         (
-            "status",
+            "clock",
             json!({
-                "schema": 1, "generation": GENERATION, "version": "0.1.0", "status": "online", "at": 9, "since": 7,
-                "health": "degraded", "reasons": [{ "level": "degraded", "code": "lag", "text": "late" }],
-                "clock": "suspect", "watermark": 7, "lag": 2, "devices": 3, "active": 2, "outbox": 1,
-                "outbox_bytes": 400, "received": 5, "late": 0, "quarantined": 0, "malformed": 0, "unmatched": 0,
+                "schema": 1, "generation": GENERATION, "from": 5, "to": 7, "shift": 2, "source": "host",
+                "initial": false,
             }),
         ),
+        ("status", online()),
     ];
     others.into_iter().chain(presence()).collect()
 }
@@ -154,11 +162,13 @@ fn allowed(kind: &str, field: &str, value: &Value) -> bool {
         "record" => true,
         "source" | "topic" | "region" | "device" | "window" => value.is_string(),
         "watermark" | "arrival" | "last_seen" => value.is_null() || *value == -1,
-        "start" | "end" | "time" | "first_at" | "last_at" | "device_time" | "at" | "since" => {
-            *value == -1
-        }
+        "start" | "end" | "time" | "first_at" | "last_at" | "device_time" | "offset" | "at"
+        | "since" | "from" | "to" | "shift" => *value == -1,
         "state" | "outage" => false,
         "version" => value.is_string(),
+        "clock_source" => value.is_string() || value.is_null(),
+        "clock_bound" => value.is_null(),
+        "initial" => *value == true,
         "reasons" => *value == json!([]),
         "lag" => value.is_null() || *value == -1,
         "status" | "health" | "active" | "outbox" | "outbox_bytes" | "received" | "late"
@@ -168,9 +178,9 @@ fn allowed(kind: &str, field: &str, value: &Value) -> bool {
         "unit" => value.is_string(),
         "deviation" => *value == 1e300,
         "sum" | "mean" | "min" | "max" | "first" | "last" | "sum_of_means" => value.is_number(),
-        "schema" | "generation" | "revision" | "cause" | "samples" | "stamped" | "clock"
-        | "kind" | "expected" | "coverage" | "gap" | "count" | "reporting" | "devices"
-        | "length" | "sha256" | "withheld" | "record_base64" => false,
+        "schema" | "generation" | "revision" | "cause" | "samples" | "stamped" | "corrected"
+        | "clock" | "kind" | "method" | "expected" | "coverage" | "gap" | "count" | "reporting"
+        | "devices" | "length" | "sha256" | "withheld" | "record_base64" => false,
         _ => panic!("{kind} has a new field {field}: say what it may hold"),
     }
 }
@@ -210,10 +220,11 @@ fn a_message_without_what_is_needed_is_refused_and_one_with_more_passes() {
         for field in keys(&message) {
             let mut without = message.clone();
             without.as_object_mut().expect("an object").remove(field);
-            // Region and device come together, one of the two forms of a record is there, and so is all of a gateway
-            // that is online.
+            // Region and device come together, an offset with its method, one of the two forms of a record is there,
+            // and so is all of a gateway that is online.
             let needed = needed.contains(&field.as_str())
                 || field.starts_with("record")
+                || field == "method"
                 || kind == "status"
                 || (kind == "quarantine" && ["region", "device"].contains(&field.as_str()));
             assert_eq!(

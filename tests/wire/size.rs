@@ -12,7 +12,7 @@ use tidegate::engine::input::{Ingress, Input, Publish as Message, Topic};
 use tidegate::engine::settings::ClockRules;
 use tidegate::event::Output;
 use tidegate::ids::Generation;
-use tidegate::time::{ArrivalTime, MonoTime, Now};
+use tidegate::time::{ArrivalTime, ClockStatus, MonoTime, Now};
 use tidegate::wire::encode::{Identity, encode};
 use tidegate::wire::fields::Fields;
 
@@ -51,6 +51,7 @@ fn day() -> Vec<Output> {
     let mut handle = |input: Input<'_>, time: i64| {
         engine.handle(input, Now { wall: ArrivalTime(time), mono: MonoTime(time) }, &mut effects);
     };
+    handle(Input::Clock(ClockStatus::EXACT), DAY);
     for change in [Ingress::Up, Ingress::CaughtUp] {
         handle(Input::Ingress(change), DAY);
     }

@@ -7,12 +7,14 @@ use std::collections::BTreeMap;
 
 use super::*;
 use crate::engine::codec::Writer;
+use crate::engine::correction::DeviceClock;
 use crate::engine::effect::Effects;
 use crate::engine::input::{Ingress, Input, Publish, Topic};
-use crate::engine::settings::{Combine, Revisions, Scope, SourceMetric, SourceSettings};
+use crate::engine::records::rollup_record;
+use crate::engine::settings::{Combine, Policy, Revisions, Scope, SourceMetric, SourceSettings};
 use crate::engine::tests::{MINUTE, NOON, item, settings};
 use crate::event::{Firing, Output, PresenceState};
-use crate::time::{MonoTime, Now};
+use crate::time::{ClockStatus, MonoTime, Now};
 use crate::wire::profile::{Condition, MetricField, Profile, ProfileSpec, TimeFormat};
 
 type Store = BTreeMap<Vec<u8>, Vec<u8>>;
@@ -44,6 +46,7 @@ fn two_sources(revisions: Revisions) -> Settings {
         statuses: Vec::new(),
         expects: Vec::new(),
         metrics: vec![SourceMetric::new(0, settings.sources[0].metrics[0].aggregates)],
+        live: false,
     };
     settings.sources = vec![source("meters", true), source("plain", false)];
     settings.policies.default.revisions = revisions;
@@ -56,6 +59,13 @@ struct Gateway {
 }
 
 impl Gateway {
+    /// Whose clock is good.
+    fn new(engine: Engine) -> Self {
+        let mut gateway = Self { engine, outputs: Vec::new() };
+        gateway.handle(0, Input::Clock(ClockStatus::EXACT));
+        gateway
+    }
+
     fn handle(&mut self, minute: i64, input: Input<'_>) {
         let at = NOON + minute * MINUTE;
         let now = Now { wall: ArrivalTime(at), mono: MonoTime(at - NOON) };
@@ -81,6 +91,7 @@ impl Gateway {
     }
 
     fn caught_up(&mut self, minute: i64) {
+        self.handle(minute, Input::Clock(ClockStatus::EXACT));
         self.handle(minute, Input::Ingress(Ingress::Up));
         self.handle(minute, Input::Ingress(Ingress::CaughtUp));
     }
@@ -127,7 +138,7 @@ const NEXT_HOUR: i64 = 300;
 
 fn morning(settings: Settings) -> (Store, Vec<Output>) {
     let engine = Engine::new(settings, Generation(7), ArrivalTime(0));
-    let mut gateway = Gateway { engine, outputs: Vec::new() };
+    let mut gateway = Gateway::new(engine);
     let mut store = Store::new();
     gateway.caught_up(0);
     for minute in (0..RESTART).step_by(5) {
@@ -152,7 +163,7 @@ fn restore(store: &Store, settings: Settings) -> Result<(Engine, Vec<Loss>), Res
 }
 
 fn afternoon(engine: Engine) -> Vec<Output> {
-    let mut gateway = Gateway { engine, outputs: Vec::new() };
+    let mut gateway = Gateway::new(engine);
     gateway.caught_up(RESTART);
     gateway.send(RESTART, &reading("slow", "s", RESTART - 100), false);
     for minute in (RESTART..450).step_by(10) {
@@ -380,7 +391,7 @@ fn recognises_what_it_had(store: &Store, key: &[u8], settings: impl Fn() -> Sett
         return;
     }
     let (engine, _) = restore(store, settings()).expect(what);
-    let mut gateway = Gateway { engine, outputs: Vec::new() };
+    let mut gateway = Gateway::new(engine);
     gateway.handle(RESTART, Input::Ingress(Ingress::Up));
     let before = gateway.engine.books().duplicate;
     let mut sent = 0;
@@ -406,7 +417,7 @@ fn the_same_with_revisions_held_back() {
 fn the_open_window_of_a_silent_device_whose_progress_is_lost_is_told() {
     let settings = || two_sources(Revisions::Immediate);
     let engine = Engine::new(settings(), Generation(7), ArrivalTime(0));
-    let mut gateway = Gateway { engine, outputs: Vec::new() };
+    let mut gateway = Gateway::new(engine);
     let mut store = Store::new();
     gateway.caught_up(0);
     for minute in [0, 65] {
@@ -419,7 +430,7 @@ fn the_open_window_of_a_silent_device_whose_progress_is_lost_is_told() {
     store.remove(&hours[0]); // told at the second reading: it had the progress with it
     let (engine, losses) = restore(&store, settings()).expect("it is carried on");
     assert_eq!(losses, [Loss::Progress("north/a".into())]);
-    let mut gateway = Gateway { engine, outputs: Vec::new() };
+    let mut gateway = Gateway::new(engine);
     gateway.caught_up(65);
     gateway.handle(600, Input::Tick);
     let starts: Vec<_> = told(&gateway.outputs).iter().map(|told| told.start).collect();
@@ -429,7 +440,7 @@ fn the_open_window_of_a_silent_device_whose_progress_is_lost_is_told() {
 /// The store of a gateway that heard these messages, with a commit after each.
 fn hearing(messages: &[(i64, Message)], settings: Settings) -> Store {
     let engine = Engine::new(settings, Generation(7), ArrivalTime(0));
-    let mut gateway = Gateway { engine, outputs: Vec::new() };
+    let mut gateway = Gateway::new(engine);
     let mut store = Store::new();
     gateway.caught_up(0);
     for (minute, message) in messages {
@@ -437,6 +448,42 @@ fn hearing(messages: &[(i64, Message)], settings: Settings) -> Store {
         gateway.commit(&mut store);
     }
     store
+}
+
+/// Progress, and refusals where some were told: nothing of its clock.
+#[test]
+fn the_record_of_a_device_from_before_its_clock_was_in_it_is_read() {
+    for refusals in [false, true] {
+        let settings = || two_sources(Revisions::Immediate);
+        let mut store = hearing(&[(0, reading("north", "a", 0))], settings());
+        let mut w = Writer::default();
+        w.u8(0).signed(0).signed(NOON + 9 * MINUTE).signed(NOON + 7 * MINUTE);
+        if refusals {
+            w.signed(5).unsigned(2).unsigned(1);
+        }
+        store.insert([&[DEVICE][..], &0_u32.to_be_bytes()].concat(), w.0);
+        let (engine, losses) = restore(&store, settings()).expect("it is carried on");
+        assert_eq!(losses, []);
+        assert_eq!(engine.device_watermark("north", "a"), Some(EventTime(NOON + 7 * MINUTE)));
+        let device = &engine.devices[0];
+        assert_eq!(device.clock, DeviceClock::default());
+        assert_eq!(device.refusals.withheld, u64::from(refusals));
+    }
+}
+
+#[test]
+fn a_roll_up_counts_what_was_corrected_and_one_from_before_that_was_counted_is_read() {
+    let asked = crate::engine::settings::Aggregates::default();
+    let start = EventTime(NOON);
+    let mut region = crate::engine::region::Region::new("north".into(), &Policy::default());
+    let mut pane = region.pane(0, start, start + Span::from_hours(1), 1).expect("open").clone();
+    let read = |record: &[u8]| read_rollup_record(record, 1, Some).expect("it is whole").settled;
+    let before = rollup_record(&pane, &[asked]);
+    assert_eq!(read(&before), pane.settled);
+    pane.settled.corrected = 300;
+    let now = rollup_record(&pane, &[asked]);
+    assert_eq!((&now[..before.len()], now.len()), (&before[..], before.len() + 2));
+    assert_eq!(read(&now), pane.settled);
 }
 
 /// Keys of panes in hours (window 0) or days (window 1).
@@ -451,7 +498,7 @@ fn told_after(
     settings: Settings,
 ) -> Vec<(Option<String>, i64, u32)> {
     let (engine, _) = restore(store, settings).expect("it is carried on");
-    let mut gateway = Gateway { engine, outputs: Vec::new() };
+    let mut gateway = Gateway::new(engine);
     for (index, (minute, message)) in messages.iter().enumerate() {
         gateway.send(*minute, message, false);
         if index == 0 {
@@ -570,7 +617,9 @@ fn without_presence(value: &[u8]) -> Vec<u8> {
     (0..numbers).for_each(|_| {
         w.signed(r.signed().expect("progress"));
     });
-    let _moved_with_news = [r.signed(), r.signed()].map(|it| it.expect("presence"));
+    (0..2).for_each(|_| {
+        r.signed().expect("presence");
+    });
     w.0.extend(r.0);
     w.0
 }

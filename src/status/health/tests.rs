@@ -179,3 +179,52 @@ fn a_span_is_told_in_its_two_largest_units() {
     let told = [0, 59_999, 61_000, 2 * HOUR + 5 * MINUTE, 50 * HOUR, -1_500].map(spoken);
     assert_eq!(told, ["0 ms", "59 s", "1 min 1 s", "2 h 5 min", "2 d 2 h", "-1 s"]);
 }
+
+#[test]
+fn a_clock_that_is_not_well_says_why_and_what_to_do() {
+    let why = |clock, timekeeping| {
+        let health = judge(&Status { clock: Some(clock), timekeeping, ..well() });
+        health.reasons.first().map(|reason| (reason.text.clone(), reason.remedy.clone()))
+    };
+    let time = Timekeeping::default;
+    let servers = vec!["a".to_owned(), "b".to_owned()];
+    let cases = [
+        (ClockQuality::Unsynchronised, time(), "nothing keeps", "trust-host"),
+        (
+            ClockQuality::Unsynchronised,
+            Timekeeping { servers: servers.clone(), ..time() },
+            "no time server answers",
+            "UDP port 123",
+        ),
+        (
+            ClockQuality::Unsynchronised,
+            Timekeeping { servers: servers.clone(), disagreement: true, ..time() },
+            "contradict each other",
+            "a third server",
+        ),
+        (ClockQuality::Suspect, time(), "before the last good one", "after an hour"),
+        (
+            ClockQuality::Suspect,
+            Timekeeping { doubted: Some(-7_200_000), ..time() },
+            "2 h 0 min earlier",
+            "are right",
+        ),
+        (
+            ClockQuality::Holdover,
+            Timekeeping { bound: Some(3_000), servers, ..time() },
+            "off by up to 3 s",
+            "UDP port 123",
+        ),
+        (
+            ClockQuality::Holdover,
+            Timekeeping { host_away: Some(7_200_000), ..time() },
+            "2 h 0 min away",
+            "restart",
+        ),
+    ];
+    for (quality, time, text, remedy) in cases {
+        let told = why(quality, time).expect("it is told");
+        assert!(told.0.contains(text) && told.1.contains(remedy), "{told:?}");
+    }
+    assert_eq!(why(ClockQuality::Holdover, Timekeeping { bound: Some(999), ..time() }), None);
+}

@@ -1,0 +1,70 @@
+//! What the devices' broker sends, and how the connection to it is.
+
+use tokio::time::Instant;
+use tracing::{debug, error, info, warn};
+
+use super::Session;
+use super::observed::{down, enter};
+use crate::engine::input::{self, Input, Publish, Topic};
+use crate::ingress::{IngressEvent, Received};
+use crate::phase::{Phase, reach};
+use crate::status::LinkState;
+
+impl Session<'_> {
+    pub(super) fn on_ingress(&mut self, event: IngressEvent) {
+        let now = self.clock.now();
+        match event {
+            IngressEvent::Message(message) => self.on_message(&message),
+            IngressEvent::Up { session_present } => {
+                info!(session_present, "connected to the devices' broker");
+                if !session_present && self.engine.books().received > 0 {
+                    warn!(
+                        "the devices' broker no longer had our session: it expired or the broker lost it, and what was \
+                         published since we last listened is lost; check its persistence, and broker.session-expiry"
+                    );
+                }
+                enter(&mut self.observed.broker, LinkState::CatchingUp, now);
+                self.observed.refused_filters.clear();
+                self.handle(Input::Ingress(input::Ingress::Up), now);
+            }
+            IngressEvent::CaughtUp => {
+                info!("caught up with what the broker had queued");
+                self.caught_up = true;
+                self.subscriptions.settle();
+                enter(&mut self.observed.broker, LinkState::Connected, now);
+                self.telling.soon(Instant::now());
+                self.handle(Input::Ingress(input::Ingress::CaughtUp), now);
+            }
+            IngressEvent::AcksSettled => {
+                let through = self.acknowledged;
+                self.handle(Input::Ingress(input::Ingress::AcksSettled { through }), now);
+            }
+            IngressEvent::Down { error } => {
+                debug!(%error, "not connected to the devices' broker");
+                self.caught_up = false;
+                down(&mut self.observed.broker, &error, now);
+                self.telling.soon(Instant::now());
+                self.handle(Input::Ingress(input::Ingress::Down), now);
+            }
+            IngressEvent::Refused { filters } => {
+                error!(?filters, "the devices' broker refused to subscribe us; check its ACL");
+                self.observed.refused_filters = filters;
+                self.telling.soon(Instant::now());
+            }
+        }
+    }
+
+    fn on_message(&mut self, message: &Received) {
+        let publish = Publish {
+            topic: Topic::Name(&message.topic),
+            payload: &message.payload,
+            retain: message.retain,
+            dup: message.dup,
+        };
+        self.handle(Input::Publish(publish), message.arrival);
+        self.observed.no_room(self.engine.books().no_room, message.arrival);
+        self.uncommitted.push(message.ack);
+        self.commit_soon();
+        reach(Phase::Receiving);
+    }
+}

@@ -1,0 +1,123 @@
+//! `[clock]`: whose clock the agent goes by.
+
+use super::check::Review;
+use super::finding::{Finding, KeyPath};
+use super::{Config, raw};
+use crate::clock::{ServerName, Settings, Source};
+use crate::engine::gate::GateSettings;
+use crate::time::Span;
+
+/// Port of time servers.
+const NTP: u16 = 123;
+
+/// What a server looks like.
+const EXAMPLE: &str = "\"ntp.example.org\", \"192.0.2.1:123\" or \"[2001:db8::1]:123\"";
+
+pub(super) fn clock(review: &mut Review<'_>, raw: raw::Clock) -> Settings {
+    let source = match raw.source {
+        Some(raw::ClockSource::Auto) | None => Source::Auto,
+        Some(raw::ClockSource::Sntp) => Source::Sntp,
+        Some(raw::ClockSource::System) => Source::System,
+    };
+    let trust_host = raw.trust_host.unwrap_or(false);
+    let table = KeyPath::top("clock");
+    if trust_host && source == Source::Sntp {
+        let message =
+            "the host's clock is not asked with source = \"sntp\"; leave one of the two out";
+        review.refuse(&table.key("trust-host"), message);
+    }
+    let given = raw.servers.unwrap_or_default();
+    match source {
+        Source::Sntp if given.is_empty() => {
+            let message = format!("nobody to ask; write servers = [{EXAMPLE}]");
+            review.refuse(&table.key("source"), message);
+        }
+        Source::System if !given.is_empty() => {
+            let message = "not asked with source = \"system\"; leave one of the two out";
+            review.refuse(&table.key("servers"), message);
+        }
+        _ => {}
+    }
+    let mut servers = Vec::new();
+    for (at, text) in given.iter().enumerate() {
+        match server(text) {
+            Some(server) if servers.contains(&server) => {
+                let message = "named twice; one server has one voice";
+                review.refuse(&table.key("servers").index(at), message);
+            }
+            Some(server) => servers.push(server),
+            None => {
+                let message = format!("expected a host, with or without a port: {EXAMPLE}");
+                review.refuse(&table.key("servers").index(at), message);
+            }
+        }
+    }
+    Settings { source, trust_host, servers, ..Settings::default() }
+}
+
+/// `host`, `host:port`, an address, or `[v6]:port`.
+fn server(text: &str) -> Option<ServerName> {
+    let (host, port) = match text.strip_prefix('[') {
+        Some(rest) => {
+            let (host, port) = rest.split_once(']')?;
+            host.parse::<std::net::Ipv6Addr>().ok()?;
+            (host, if port.is_empty() { None } else { Some(port.strip_prefix(':')?) })
+        }
+        None if text.parse::<std::net::Ipv6Addr>().is_ok() => (text, None),
+        None => text.split_once(':').map_or((text, None), |(host, port)| (host, Some(port))),
+    };
+    let port = match port {
+        Some(port) => port.parse().ok().filter(|port| *port != 0)?,
+        None => NTP,
+    };
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-._:%".contains(c);
+    (!host.is_empty() && host.chars().all(plain)).then(|| ServerName { host: host.into(), port })
+}
+
+impl Config {
+    /// A gateway that asks nobody depends on what its host knows.
+    pub(super) fn nobody_to_ask(&self) -> Option<Finding> {
+        let clock = &self.clock;
+        let alone = clock.source == Source::Auto && clock.servers.is_empty() && !clock.trust_host;
+        alone.then(|| {
+            let message = "not set: the agent goes by the host's clock, where the kernel says that chrony, ntpd or \
+                           systemd-timesyncd keep it; write servers = [\"ntp.example.org\", …], three or more, so that one \
+                           that is wrong is found, or source = \"system\"";
+            self.warn(&KeyPath::dotted("clock.servers"), message)
+        })
+    }
+}
+
+pub(super) fn gate(review: &mut Review<'_>, raw: &raw::Clock) -> GateSettings {
+    let (table, default) = (KeyPath::top("clock"), GateSettings::default());
+    let longest = Span::from_hours(24);
+    let path = table.key("sync-timeout");
+    review.span(&path, raw.sync_timeout, default.sync_timeout, Span::ZERO..=longest);
+    let sync_timeout = raw.sync_timeout.map_or(default.sync_timeout, |duration| duration.0);
+    let path = table.key("hold-quota");
+    let quota = review.size(&path, raw.hold_quota, default.quota, 1 << 20..=1 << 40);
+    GateSettings { sync_timeout, quota }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_is_a_host_with_or_without_a_port() {
+        let read = |text: &str| server(text).map(|name| (name.host.clone(), name.port));
+        let is = |host: &str, port| Some((host.to_owned(), port));
+        assert_eq!(read("ntp.example.org"), is("ntp.example.org", 123));
+        assert_eq!(read("ntp:1123"), is("ntp", 1_123));
+        assert_eq!(read("192.0.2.1"), is("192.0.2.1", 123));
+        assert_eq!(read("[::1]:1123"), is("::1", 1_123));
+        assert_eq!(read("[::1]"), is("::1", 123));
+        assert_eq!(read("2001:db8::1"), is("2001:db8::1", 123));
+        for wrong in ["", ":123", "ntp:", "ntp:0", "ntp:65536", "[::1", "[ntp]:1", "a b", "a/b"] {
+            assert_eq!(read(wrong), None, "{wrong:?}");
+        }
+        for text in ["ntp.example.org", "ntp:1123", "[::1]:1123"] {
+            assert_eq!(server(text).map(|name| name.to_string()).as_deref(), Some(text));
+        }
+    }
+}

@@ -1,0 +1,17 @@
+//! The gateway's clock: against time servers that lie, that are silent and that are real, in this process where that
+//! shows the same, and as an agent on a host whose clock is wrong.
+
+#![allow(clippy::disallowed_methods, reason = "tests have deadlines of their own")]
+#![allow(missing_docs, unreachable_pub, reason = "tests are sentences, and share modules")]
+
+#[path = "../e2e/agent.rs"]
+#[allow(dead_code, reason = "a part of it is used")]
+mod agent;
+#[path = "../links/authority.rs"]
+mod authority;
+#[path = "../support/contract.rs"]
+mod contract;
+mod hosts;
+mod servers;
+#[path = "../support/mod.rs"]
+mod support;
