@@ -41,6 +41,7 @@ impl Session<'_> {
         self.clock_status = status;
         self.telling.soon(Instant::now());
         self.handle(Input::Clock(status), now);
+        self.tell_holding();
     }
 
     fn append_jump(&mut self, jump: &Jump, now: Now) {

@@ -109,12 +109,11 @@ fn a_broker_that_is_away_makes_none_of_500_devices_offline_with_its_sessions_or_
     let mut setup = Setup::with(&options);
     let mut agent = setup.agent();
     agent.hears("caught up");
-    let hour = fleet::now().div_euclid(HOUR) * HOUR - HOUR;
-    setup.publish(&round(hour));
+    setup.publish(&round(fleet::now()));
     setup.central.until("a fleet", |arrived| arrived.in_state("online").len() >= DEVICES);
     let mut heard_at = 0;
     for (turn, forgets) in [(1, false), (2, true)] {
-        setup.publish(&round(hour + turn * 2));
+        setup.publish(&round(fleet::now()));
         setup.round_trip();
         if forgets {
             setup.devices.kill();
@@ -129,7 +128,7 @@ fn a_broker_that_is_away_makes_none_of_500_devices_offline_with_its_sessions_or_
         agent.hears(&format!("connected to the devices' broker session_present={}", !forgets));
         agent.hears("caught up");
         heard_at = fleet::now();
-        setup.publish(&round(hour + turn * 2 + 1));
+        setup.publish(&round(fleet::now()));
         let gaps = usize::try_from(turn).expect("small");
         setup.central.until("the gap", |arrived| arrived.gaps().len() == gaps);
         let arrived = setup.central.arrived();
@@ -186,14 +185,13 @@ fn a_device_that_is_killed_is_suspect_at_once_and_offline_if_it_does_not_come_ba
     let port = setup.devices.port();
     let mut agent = setup.agent();
     agent.hears("caught up");
-    let hour = fleet::now().div_euclid(HOUR) * HOUR - HOUR;
     let dies = |name| {
-        Meter::connects(port, name).sends(hour); // and it is gone, without a word
+        Meter::connects(port, name).sends(fleet::now()); // and it is gone, without a word
         setup.central.until("its will", |arrived| arrived.states(name) == ["online", "suspect"]);
     };
     dies("back");
     let mut back = Meter::connects(port, "back");
-    back.sends(hour + 1);
+    back.sends(fleet::now());
     for name in ["gone", "after"] {
         dies(name);
         setup.central.until("that it is offline", |arrived| {
@@ -226,8 +224,8 @@ fn a_device_is_listed_shown_and_forgotten_while_the_agent_is_stopped() {
     assert_eq!(device(&setup, &["list"]).0, Some(66), "there is no store yet");
     let mut agent = setup.agent();
     agent.hears("caught up");
-    let hour = fleet::now().div_euclid(HOUR) * HOUR - HOUR;
-    setup.publish(&[sample("north", "a", hour, 1.0), sample("moor", "b", hour, 1.0)]);
+    let now = fleet::now();
+    setup.publish(&[sample("north", "a", now, 1.0), sample("moor", "b", now, 1.0)]);
     setup.central.until("both", |arrived| arrived.in_state("online").len() == 2);
     assert_eq!(device(&setup, &["list"]).0, Some(69), "the agent has the store to itself");
     agent.stop();
@@ -248,7 +246,7 @@ fn a_device_is_listed_shown_and_forgotten_while_the_agent_is_stopped() {
     setup
         .central
         .until("that it is forgotten", |arrived| arrived.states("a") == ["online", "forgotten"]);
-    setup.publish(&[sample("north", "a", hour + 1, 1.0)]);
+    setup.publish(&[sample("north", "a", now + 1, 1.0)]);
     setup.central.until("it again", |arrived| arrived.states("a").len() == 3);
     nothing_wrong(&setup);
     agent.stop();
