@@ -152,6 +152,8 @@ struct Session<'a> {
     acknowledged: u64,
     /// Everything that the devices' broker had queued is processed.
     caught_up: bool,
+    /// When the last thing was done.
+    awake_at: Now,
     observed: Observed,
     /// What was last logged of messages that are held.
     holding: Option<holding::Told>,
@@ -199,6 +201,7 @@ impl<'a> Session<'a> {
             clock,
             clock_status: clock.status(),
             caught_up: false,
+            awake_at: now,
             store: None,
             engine,
             outbox,
@@ -233,7 +236,9 @@ impl<'a> Session<'a> {
         // What it had to say while the store was away.
         self.on_clock();
         loop {
-            match self.wait(shutdown, server, keeper).await {
+            let wake = self.wait(shutdown, server, keeper).await;
+            self.notice_absence();
+            match wake {
                 Wake::Shutdown => return Ok(()),
                 Wake::Egress(event) => self.on_egress(event),
                 Wake::Asked(request) => request.answer(&self.status()),
@@ -249,6 +254,7 @@ impl<'a> Session<'a> {
                 self.commit().await?;
             }
             self.send()?;
+            self.awake_at = self.clock.now();
         }
     }
 

@@ -365,6 +365,12 @@ fn run_record(
     let mut ingress = agent::ingress_config(config, &config.settings(Mode::Run));
     ingress.broker.client_id += "-record";
     ingress.session_expiry = std::time::Duration::ZERO;
+    if let Some(filter) = filters.iter().find(|filter| !rumqttc::valid_filter(filter)) {
+        let message = format!(
+            "--filter \"{filter}\": no MQTT filter; `+` stands for a whole level, and `#` for all that follow"
+        );
+        return Err(Failure::new(exit::USAGE, message));
+    }
     if !filters.is_empty() {
         ingress.filters = filters.to_vec();
     }

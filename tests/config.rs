@@ -71,6 +71,8 @@ const UNWISE: &[(&str, &str, &str)] = &[
     ("gateway.id = \"localhost\"", ":1:9: gateway.id", "cannot be told apart"),
     ("gateway.id = \"raspberrypi\"", ":1:9: gateway.id", "every machine of the same image"),
     ("gateway.id = \"a\"", ": clock.servers", "three or more"),
+    ("clock.servers = [\"a\"]", ":1:7: clock.servers", "right or wrong"),
+    ("clock.servers = [\"a\", \"b\"]", ":1:7: clock.servers", "nobody is believed"),
     (
         "[defaults]\nidle-timeout = \"5m\"\ninterval = \"1m\"\noffline-after = \"90s\"",
         ":4:1: defaults.offline-after",

@@ -1,10 +1,10 @@
 //! What of the alerts the log says too: what has to be looked at beside the devices, and comes once.
 
-use tracing::warn;
+use tracing::{info, warn};
 
 use crate::event::{Alert, AlertKind, Output};
 
-/// Tells an alert about how a device writes its times.
+/// Tells an alert about a device's times.
 pub(super) fn log(output: &Output) {
     let Output::Alert(Alert { kind, region, device, .. }) = output else { return };
     match kind {
@@ -16,12 +16,14 @@ pub(super) fn log(output: &Output) {
             %region, %device,
             "a device wrote a local time that its zone leaves out: it does not change its clock, or `zone` is another"
         ),
-        // Seen upstream, and nothing has to be done at the device.
-        AlertKind::HeldOut
-        | AlertKind::BackIn
-        | AlertKind::ClockCorrected(_)
-        | AlertKind::ClockWrong(_)
-        | AlertKind::ClockRight(_) => {}
+        AlertKind::ClockCorrected(offset) => {
+            info!(%region, %device, offset_ms = offset.0, "a device's clock is off; its times are corrected by this");
+        }
+        AlertKind::ClockWrong(offset) => {
+            info!(%region, %device, offset_ms = offset.0, "a device's clock is off; with correct = \"flag\" nothing is moved");
+        }
+        AlertKind::ClockRight(_) => info!(%region, %device, "a device's clock is right again"),
+        AlertKind::HeldOut | AlertKind::BackIn => {}
     }
 }
 

@@ -6,6 +6,7 @@ use tracing::{info, warn};
 use super::Session;
 use crate::engine::held::Holding;
 use crate::engine::input::Input;
+use crate::status::health;
 use crate::store::{Store as _, StoreError};
 
 /// Held messages in one commit, and what they take together in bytes, about: so much of them is in memory at once.
@@ -14,6 +15,8 @@ const AT_ONCE: (usize, usize) = (500, 1 << 20);
 /// What was logged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Told {
+    /// The agent was started just now.
+    Asking,
     /// Everything is held.
     Holding,
     /// Only what has no time of its own.
@@ -61,10 +64,12 @@ impl Session<'_> {
         }
         let Holding { messages, bytes, .. } = holding;
         match state {
+            Told::Asking => {
+                info!("what time it is is not known yet; until it is, messages are held");
+            }
             Told::Holding => warn!(
-                messages,
-                bytes,
-                "the clock has not been good since the start: messages are held until it is, or for clock.sync-timeout"
+                messages, bytes, until = ?self.config.gate.sync_timeout, remedy = health::TIME_IS_NOT_KNOWN,
+                "the time has not been known since the start: messages are held until it is, or for clock.sync-timeout"
             ),
             Told::Waived => warn!(
                 messages,
@@ -83,6 +88,7 @@ impl Session<'_> {
 fn state(holding: &Holding) -> Told {
     match holding.waiting {
         Some(_) if holding.waived => Told::Waived,
+        Some(waited) if waited.0 < health::ASKED_FOR => Told::Asking,
         Some(_) => Told::Holding,
         None if holding.messages > 0 => Told::Releasing,
         None => Told::Over,

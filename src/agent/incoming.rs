@@ -1,5 +1,7 @@
 //! What the devices' broker sends, and how the connection to it is.
 
+use std::time::Duration;
+
 use tokio::time::Instant;
 use tracing::{debug, error, info, warn};
 
@@ -10,7 +12,24 @@ use crate::ingress::{IngressEvent, Received};
 use crate::phase::{Phase, reach};
 use crate::status::LinkState;
 
+/// The loop wakes more often than this, whatever happens: to look whether the centre is to be told something.
+const ASLEEP: Duration = Duration::from_secs(15);
+
 impl Session<'_> {
+    /// The machine slept, or this process was stopped: what the devices sent meanwhile is not yet heard, and nobody was
+    /// silent.
+    pub(super) fn notice_absence(&mut self) {
+        let asleep = self.clock.machine_time(self.clock.now().mono - self.awake_at.mono);
+        if asleep < ASLEEP || !self.caught_up {
+            return;
+        }
+        warn!(?asleep, "the agent did not run for a while; first what came meanwhile is heard");
+        self.caught_up = false;
+        enter(&mut self.observed.broker, LinkState::CatchingUp, self.clock.now());
+        self.handle(Input::Ingress(input::Ingress::Absent), self.awake_at);
+        self.ingress.catch_up_again();
+    }
+
     pub(super) fn on_ingress(&mut self, event: IngressEvent) {
         let now = self.clock.now();
         match event {

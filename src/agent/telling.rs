@@ -77,6 +77,7 @@ impl Telling {
 impl Session<'_> {
     pub(super) fn look(&mut self) {
         let now = Instant::now();
+        self.tell_holding();
         if self.telling.looks(&self.egress, now) {
             let status = self.status();
             self.telling.tell(&mut self.egress, &status, now);

@@ -125,7 +125,12 @@ impl Discipline {
             self.failed();
             return Verdict::Ignored;
         }
-        let early = Anchor::new(estimate.difference, now).wall(now) < self.floor;
+        let wall = Anchor::new(estimate.difference, now).wall(now);
+        if wall.0 < EARLIEST_US / 1_000 {
+            self.failed();
+            return Verdict::Ignored;
+        }
+        let early = wall < self.floor;
         if (large || early) && !self.is_confirmed(&estimate, early, now) {
             let until = self.doubted(estimate, early, now);
             return Verdict::Doubted { until };

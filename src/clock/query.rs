@@ -83,7 +83,11 @@ impl Query {
         let paper = Paper::new(Some(reply));
         let context = NtpContext::new(At(received));
         let judged = at_once(sntpc::sntp_process_response(self.to, &paper, context, self.request));
-        let result = judged.map_err(refusal)?;
+        let result = judged.map_err(|error| match refusal(error) {
+            // Stratum 0 without a word: the server does not know the time itself.
+            Refusal::Kiss if !says_a_word(reply.bytes) => Refusal::Unsynchronised,
+            other => other,
+        })?;
         let times = Times::of(reply.bytes)?;
         if times.distance > LONGEST {
             return Err(Refusal::Distance);
@@ -135,6 +139,11 @@ impl Times {
         let narrow = |wide: i128| i64::try_from(wide).unwrap_or(i64::MAX);
         Ok(Self { held: narrow(held), distance: narrow(distance) })
     }
+}
+
+/// Whether the answer has a kiss code, four letters in the place of the server's own reference.
+fn says_a_word(answer: &[u8]) -> bool {
+    answer.get(12..16).is_some_and(|code| code.iter().all(u8::is_ascii_uppercase))
 }
 
 fn refusal(error: Error) -> Refusal {

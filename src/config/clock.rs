@@ -71,20 +71,32 @@ fn server(text: &str) -> Option<ServerName> {
         None => NTP,
     };
     let plain = |c: char| c.is_ascii_alphanumeric() || "-._:%".contains(c);
-    (!host.is_empty() && host.chars().all(plain)).then(|| ServerName { host: host.into(), port })
+    (!host.is_empty() && host.chars().all(plain))
+        .then(|| ServerName { host: host.to_ascii_lowercase().into(), port })
 }
 
 impl Config {
-    /// A gateway that asks nobody depends on what its host knows.
-    pub(super) fn nobody_to_ask(&self) -> Option<Finding> {
+    /// A gateway that asks nobody depends on what its host knows, and one that asks one or two on each of them.
+    pub(super) fn too_few_to_ask(&self) -> Option<Finding> {
         let clock = &self.clock;
-        let alone = clock.source == Source::Auto && clock.servers.is_empty() && !clock.trust_host;
-        alone.then(|| {
-            let message = "not set: the agent goes by the host's clock, where the kernel says that chrony, ntpd or \
-                           systemd-timesyncd keep it; write servers = [\"ntp.example.org\", …], three or more, so that one \
-                           that is wrong is found, or source = \"system\"";
-            self.warn(&KeyPath::dotted("clock.servers"), message)
-        })
+        let message = match clock.servers.len() {
+            _ if clock.source == Source::System => return None,
+            0 if clock.trust_host => return None,
+            0 => {
+                "not set: the agent goes by the host's clock, where the kernel says that chrony, ntpd or systemd-timesyncd \
+                 keep it, and holds what it hears where it does not; write servers = [\"ntp.example.org\", …], three or \
+                 more, so that one that is wrong is found; or trust-host = true, where the host's clock is right anyway"
+            }
+            1 => {
+                "one time server: what it says is the time, right or wrong; name three, so that one that is wrong is found"
+            }
+            2 => {
+                "two time servers: when they contradict each other nobody is believed; name three, so that one that is \
+                 wrong is found"
+            }
+            _ => return None,
+        };
+        Some(self.warn(&KeyPath::dotted("clock.servers"), message))
     }
 }
 

@@ -7,7 +7,7 @@ use super::values::{
 };
 
 use serde::de::value::MapAccessDeserializer;
-use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
+use serde::de::{self, Deserialize, Deserializer, MapAccess, Visitor};
 use std::fmt;
 use std::path::PathBuf;
 
@@ -338,12 +338,48 @@ table! {
 macro_rules! words {
     ($(#[$doc:meta])* $name:ident { $($word:ident),* }) => {
         $(#[$doc])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize)]
-        #[serde(rename_all = "kebab-case")]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub(super) enum $name {
             $($word,)*
         }
+
+        // What serde derives would say of anything but text that it is no string or map.
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                let words = [$((stringify!($word), Self::$word)),*];
+                deserializer.deserialize_any(OneOf(&words))
+            }
+        }
     };
+}
+
+/// Reads one of some words, written as their names are, in small letters.
+struct OneOf<'a, T>(&'a [(&'static str, T)]);
+
+impl<'de, T: Copy> Visitor<'de> for OneOf<'_, T> {
+    type Value = T;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, (word, _)) in self.0.iter().enumerate() {
+            let before = match at {
+                0 => "",
+                _ if at + 1 == self.0.len() => " or ",
+                _ => ", ",
+            };
+            write!(f, "{before}\"{}\"", word.to_ascii_lowercase())?;
+        }
+        Ok(())
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<T, E> {
+        let is = |(word, _): &&(&'static str, T)| text == word.to_ascii_lowercase();
+        let found = self.0.iter().find(is).map(|(_, value)| *value);
+        found.ok_or_else(|| {
+            let known: Vec<_> =
+                self.0.iter().map(|(word, _)| format!("`{}`", word.to_ascii_lowercase())).collect();
+            E::custom(format!("unknown variant `{text}`, expected one of {}", known.join(", ")))
+        })
+    }
 }
 
 words! {

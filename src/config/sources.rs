@@ -125,7 +125,7 @@ fn source(
         refuse_profile(review, path, raw, &error);
     }
     let live = raw.live.unwrap_or(false);
-    if live && spec.time.is_none() {
+    if live && raw.time.is_none() {
         let message = "live readings tell how far a device's clock is off, and this source has no \
                        `time`; leave it out";
         review.refuse(&path.key("live"), message);

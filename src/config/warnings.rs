@@ -43,7 +43,7 @@ impl Config {
         });
         let brokers = [("broker", &self.broker.link), ("upstream", &self.upstream.link)];
         id.into_iter()
-            .chain(self.nobody_to_ask())
+            .chain(self.too_few_to_ask())
             .chain(host)
             .chain(self.small_window())
             .chain(brokers.into_iter().flat_map(|(table, link)| self.link(table, link)))

@@ -203,6 +203,7 @@ impl Gate {
     /// The store holds a message. They come in the order of their numbers.
     pub fn restore(&mut self, number: u64, bytes: usize, moment: Moment) {
         self.count(number, bytes, moment);
+        self.keep_quota();
     }
 
     fn count(&mut self, number: u64, bytes: usize, moment: Moment) {

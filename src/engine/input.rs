@@ -58,6 +58,8 @@ pub enum Ingress {
     CaughtUp,
     /// The connection is gone.
     Down,
+    /// We were not there, as when the machine slept, and what came meanwhile is still to come.
+    Absent,
     /// The broker will not deliver again what was in the checkpoint that returned this mark.
     AcksSettled {
         /// [`crate::engine::checkpoint::Checkpoint::mark`] of the last checkpoint whose messages it has let go.

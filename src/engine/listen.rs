@@ -165,10 +165,10 @@ impl Listening {
         is_one.then_some(gap)
     }
 
-    /// From now on we hear nothing, or only what was queued: the broker is away.
-    pub fn deaf(&mut self) {
+    /// From now on we hear nothing, or only what was queued.
+    pub fn deaf(&mut self, cause: GapCause) {
         if matches!(self.hearing, Hearing::CaughtUp(_)) {
-            self.hearing = Hearing::Deaf(GapCause::BrokerAway);
+            self.hearing = Hearing::Deaf(cause);
         }
     }
 
@@ -276,7 +276,7 @@ mod tests {
         let mut listening = trusted();
         listening.caught_up(now(1_000, 10));
         listening.advance(now(2_000, 1_010));
-        listening.deaf();
+        listening.deaf(GapCause::BrokerAway);
         listening.advance(now(9_000, 8_010));
         assert_eq!((listening.stamp(), listening.duration()), (ArrivalTime(2_000), Span(1_000)));
         listening.caught_up(now(9_000, 8_010));
@@ -288,7 +288,7 @@ mod tests {
     fn a_gap_that_ended_before_the_time_was_known_is_told_once_it_is() {
         let mut listening = Listening::restore(Span::ZERO, ArrivalTime(5_000));
         assert_eq!(listening.caught_up(now(70, 100)), None); // at boot, in 1970
-        listening.deaf();
+        listening.deaf(GapCause::BrokerAway);
         assert_eq!(listening.caught_up(now(90, 120)), None);
         assert_eq!(listening.trust(false, now(100, 130)), None);
         let gap = Gap {
@@ -316,7 +316,7 @@ mod tests {
         listening.advance(now(1_000, 10));
         assert_eq!(listening.when_stamp(ArrivalTime(1_500)), Some(MonoTime(510)));
         assert_eq!(listening.when_duration(Span(300)), Some(MonoTime(310)));
-        listening.deaf();
+        listening.deaf(GapCause::BrokerAway);
         assert_eq!(listening.when_stamp(ArrivalTime(1_500)), None);
     }
 }

@@ -74,7 +74,7 @@ use crate::engine::recent::Recent;
 use crate::engine::region::Region;
 use crate::engine::settings::{Aggregates, ClockRules, Combine, Policy, Scope, Settings};
 use crate::engine::side_output::RateLimit;
-use crate::event::Cause;
+use crate::event::{Cause, GapCause};
 use crate::ids::Generation;
 use crate::time::{ArrivalTime, ClockStatus, EventTime, MonoTime, Now, Span};
 use crate::wire::decode::Scratch;
@@ -287,19 +287,20 @@ impl Engine {
     }
 
     fn on_ingress(&mut self, change: Ingress, now: Now, out: &mut Effects) {
-        if matches!(change, Ingress::Up | Ingress::Down) {
+        if matches!(change, Ingress::Up | Ingress::Down | Ingress::Absent) {
             self.session = self.session.wrapping_add(1);
         }
         match change {
             Ingress::Up => {
-                self.fall_deaf();
+                self.fall_deaf(GapCause::BrokerAway);
                 self.dedup.reconnected();
             }
             Ingress::CaughtUp => {
                 self.caught_up = true;
                 self.listen_again(now, out);
             }
-            Ingress::Down => self.fall_deaf(),
+            Ingress::Down => self.fall_deaf(GapCause::BrokerAway),
+            Ingress::Absent => self.fall_deaf(GapCause::AgentStopped),
             Ingress::AcksSettled { through } => self.dedup.settle(through.min(self.committed)),
         }
     }

@@ -7,6 +7,7 @@
 use crate::engine::Engine;
 use crate::engine::deadline::ClockDeadline;
 use crate::engine::effect::Effects;
+use crate::event::GapCause;
 use crate::time::{ArrivalTime, ClockStatus, EventTime, MonoTime, Now, Span};
 
 impl Engine {
@@ -89,7 +90,7 @@ impl Engine {
             if self.gate.waits() {
                 // What is held comes first.
                 self.keep_stamps();
-                self.listening.deaf();
+                self.listening.deaf(GapCause::AgentStopped);
             }
         }
         if good != self.listening.is_trusted() {
@@ -102,10 +103,10 @@ impl Engine {
     }
 
     /// From now on nothing is heard, or only what was queued.
-    pub(super) fn fall_deaf(&mut self) {
+    pub(super) fn fall_deaf(&mut self, cause: GapCause) {
         self.caught_up = false;
         self.keep_stamps();
-        self.listening.deaf();
+        self.listening.deaf(cause);
     }
 
     /// Looks at `what` when the clock of its region reaches `at`.

@@ -24,6 +24,9 @@ pub enum Verdict {
     Quarantined(Reason, Option<Span>),
 }
 
+/// The last day of the calendar that the wire contract knows: 100 million days after the epoch.
+const LATEST: DeviceTime = DeviceTime(8_640_000_000_000_000);
+
 /// What a device time is held against (SPEC 2.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Basis {
@@ -42,6 +45,11 @@ pub enum Basis {
 impl Basis {
     /// Judges a device time, of a device whose clock is known so far.
     pub fn judge(self, stamp: Stamp, policy: &Policy, clock: &DeviceClock) -> Verdict {
+        match stamp.time() {
+            Some(time) if time > LATEST => return Verdict::Quarantined(Reason::Future, None),
+            Some(time) if time.0 < -LATEST.0 => return self.judge(Stamp::Unusable, policy, clock),
+            _ => {}
+        }
         let own = stamp.time().filter(|time| *time >= policy.not_before);
         match (self, own) {
             (Self::NoClock, _) => {
@@ -131,6 +139,18 @@ mod tests {
     }
 
     #[test]
+    fn a_time_outside_the_calendar_is_refused_whether_or_not_there_is_a_clock() {
+        let now = ArrivalTime(NOON);
+        for basis in [Basis::NoClock, Basis::Unsure(now), Basis::OwnTime, Basis::Between(now, now)]
+        {
+            let after = by(basis, Stamp::At(DeviceTime(LATEST.0 + 1)));
+            assert_eq!(after, Verdict::Quarantined(Reason::Future, None), "{basis:?}");
+            let before = by(basis, Stamp::At(DeviceTime(-LATEST.0 - 1)));
+            assert_eq!(before, by(basis, Stamp::Unusable), "{basis:?}");
+        }
+    }
+
+    #[test]
     fn a_time_of_another_boot_is_kept_between_the_last_good_time_and_the_first_one_after() {
         let between = |stamp| by(Basis::Between(ArrivalTime(NOON - 50), ArrivalTime(NOON)), stamp);
         for time in [NOON - 50, NOON] {
@@ -152,8 +172,8 @@ mod tests {
 
     #[test]
     fn without_a_clock_a_device_time_is_believed_and_nothing_takes_its_place() {
-        let ahead = Stamp::At(DeviceTime(i64::MAX));
-        assert_eq!(judged(ahead, None), Verdict::Accepted(EventTime::MAX));
+        let ahead = Stamp::At(LATEST);
+        assert_eq!(judged(ahead, None), Verdict::Accepted(LATEST.accepted()));
         for stamp in [Stamp::Unusable, Stamp::Undeclared, Stamp::Uptime(Span(5))] {
             let verdict = judged(stamp, None);
             assert_eq!(verdict, Verdict::Quarantined(Reason::NoTime, None));

@@ -67,6 +67,14 @@ impl CatchUp {
         news
     }
 
+    /// More may have been queued since we were caught up: probe anew.
+    pub(super) fn again(&mut self, now: Instant) {
+        if matches!(self.phase, Phase::CaughtUp) {
+            self.nonce = fastrand::u64(..).to_be_bytes();
+            self.on_subscribed(now);
+        }
+    }
+
     /// The silence was long enough.
     pub(super) fn on_silence(&mut self) {
         self.phase = Phase::CaughtUp;
@@ -101,6 +109,19 @@ mod tests {
         let (mut catch_up, start) = (CatchUp::new(), Instant::now());
         catch_up.on_subscribed(start);
         (catch_up, start)
+    }
+
+    #[test]
+    fn who_was_away_probes_anew_and_takes_no_older_probe_for_the_answer() {
+        let (mut catch_up, now) = subscribed();
+        catch_up.again(now);
+        let first = catch_up.nonce();
+        assert!(catch_up.on_probe(&first), "while probing there is nothing to begin anew");
+        catch_up.again(now);
+        assert_eq!(catch_up.take_due(now), Some(Due::Probe));
+        assert!(!catch_up.on_probe(&first));
+        let second = catch_up.nonce();
+        assert!(catch_up.on_probe(&second));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rumqttc::QoS;
 use tokio::select;
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 use tokio::time::{Instant, sleep_until};
 use tracing::{info, warn};
 
@@ -41,6 +41,7 @@ pub(super) struct Intake {
     pub(super) tokens: mpsc::UnboundedReceiver<Vec<AckToken>>,
     pub(super) redelivered: Arc<AtomicU64>,
     /// The session at the broker holds our filters, all of them: it was told so by this process.
+    pub(super) again: Arc<Notify>,
     pub(super) subscribed: bool,
 }
 
@@ -79,6 +80,7 @@ impl Intake {
             now: &*self.now,
             outlet: &self.outlet,
             redelivered: &self.redelivered,
+            again: &self.again,
             subscribed: &mut self.subscribed,
             retry,
             epoch,
@@ -130,6 +132,7 @@ struct Reader<'a> {
     now: &'a (dyn Fn() -> Now + Send + Sync),
     outlet: &'a Outlet,
     redelivered: &'a AtomicU64,
+    again: &'a Notify,
     subscribed: &'a mut bool,
     retry: &'a mut Retry,
     epoch: u32,
@@ -172,6 +175,7 @@ impl Reader<'_> {
                 biased;
                 event = &mut event => return event,
                 () = sleep_until(self.silent_at) => return Err(self.silent()),
+                () = self.again.notified() => self.catch_up.again(Instant::now()),
                 () = sleep_until(due.unwrap_or(self.silent_at)) => self.on_due().await,
             }
         }

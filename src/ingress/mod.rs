@@ -132,6 +132,7 @@ pub struct Ingress {
     acks: mpsc::UnboundedSender<Vec<AckToken>>,
     redelivered: Arc<AtomicU64>,
     hurry: Arc<Notify>,
+    again: Arc<Notify>,
     task: Task,
     /// The connection that the last `Up` spoke of.
     epoch: u32,
@@ -155,17 +156,18 @@ impl Ingress {
             room: Arc::new(Semaphore::new(BUFFER_BYTES)),
             patience: config.broker.keep_alive(),
         };
-        let hurry = config.broker.hurry.clone();
+        let (hurry, again) = (config.broker.hurry.clone(), Arc::new(Notify::new()));
         let intake = connection::Intake {
             config,
             now: Box::new(now),
             outlet,
             tokens,
             redelivered: redelivered.clone(),
+            again: again.clone(),
             subscribed: false,
         };
         let task = Task::spawn(intake.run());
-        Self { queue, acks, redelivered, hurry, task, epoch: 0, given: 0 }
+        Self { queue, acks, redelivered, hurry, again, task, epoch: 0, given: 0 }
     }
 
     /// The next event. Nothing is lost when the future is dropped.
@@ -211,6 +213,12 @@ impl Ingress {
     /// What was wrong may be right now: a pause between two attempts ends.
     pub fn retry_now(&self) {
         self.hurry.notify_one();
+    }
+
+    /// We were not there for a while: once all that the broker has sent meanwhile has come, [`IngressEvent::CaughtUp`] is told
+    /// again.
+    pub fn catch_up_again(&self) {
+        self.again.notify_one();
     }
 
     /// Deliveries so far that the broker had marked as possible repetitions.

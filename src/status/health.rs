@@ -10,6 +10,13 @@ use crate::status::{Held, Link, LinkState, Outbox, Region, Status, Timekeeping};
 use crate::time::ClockQuality;
 
 const SECOND: i64 = 1_000;
+
+/// So long after a start it is no wonder that the time is not known yet: somebody is being asked.
+pub const ASKED_FOR: i64 = 10 * SECOND;
+
+/// What to do about a time that is not known.
+pub const TIME_IS_NOT_KNOWN: &str = "let the agent reach a time server (clock.servers), or the host's clock be kept (chrony, ntpd, systemd-timesyncd); where \
+     the host's clock is right and the kernel does not say so, set clock.trust-host = true";
 const MINUTE: i64 = 60 * SECOND;
 const HOUR: i64 = 60 * MINUTE;
 
@@ -228,16 +235,18 @@ fn no_room(books: &Books, last: Option<i64>, at: i64) -> Option<Reason> {
 }
 
 fn holding(held: &Held, at: i64) -> Option<Reason> {
-    let lasted = spoken(at.saturating_sub(held.since?));
+    let lasted = at.saturating_sub(held.since?);
+    if lasted < ASKED_FOR {
+        return None;
+    }
+    let lasted = spoken(lasted);
     let Held { messages, bytes, .. } = held;
     let what = if held.waived { "what has no time of its own is" } else { "messages are" };
     let text = format!(
         "the clock has not been good for {lasted}, since the start: {what} held, {messages} so far, {}",
         size(*bytes)
     );
-    let remedy = "let the agent reach a time server, or the host's clock be kept (chrony, ntpd, systemd-timesyncd); where \
-                  the host's clock is right and the kernel does not say so, set clock.trust-host = true";
-    Some(Reason::new(Level::Degraded, "holding", text, remedy))
+    Some(Reason::new(Level::Degraded, "holding", text, TIME_IS_NOT_KNOWN))
 }
 
 fn clock(status: &Status) -> Option<Reason> {
@@ -247,6 +256,7 @@ fn clock(status: &Status) -> Option<Reason> {
         ClockQuality::Holdover if is_well(time) => return None,
         ClockQuality::Holdover => holdover(time),
         ClockQuality::Suspect => suspect(time),
+        ClockQuality::Unsynchronised if status.at - status.since < ASKED_FOR => return None,
         ClockQuality::Unsynchronised => unsynchronised(time),
     };
     Some(Reason::new(Level::Degraded, "clock", text, remedy))

@@ -137,6 +137,17 @@ fn a_time_before_the_last_good_one_is_believed_after_an_hour_only() {
 }
 
 #[test]
+fn nobody_is_believed_who_says_that_it_is_before_this_program_was_made_however_often() {
+    let mut clock = unset();
+    let before = EARLIEST_US * 1_000 - SECOND;
+    for hour in 1..5 {
+        let at = hour * HOUR;
+        assert_eq!(clock.hears(before - at, at), Verdict::Ignored);
+    }
+    assert_ne!(clock.is(4 * HOUR), ClockQuality::Synchronised);
+}
+
+#[test]
 fn a_floor_that_comes_late_withdraws_what_was_taken() {
     let mut clock = right();
     clock.set_floor(ArrivalTime((NOVEMBER - HOUR) / MILLI), 20 * SECOND);

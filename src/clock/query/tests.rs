@@ -119,7 +119,13 @@ fn an_answer_that_is_none_is_refused_by_its_reason() {
     ] {
         assert_eq!(super::refusal(Error::KissOfDeath(kod(*code))), refusal);
     }
-    assert_eq!(refused(|packet| packet[1] = 0), Refusal::Kiss);
+    let kiss = refused(|packet| {
+        packet[1] = 0;
+        packet[12..16].copy_from_slice(b"STEP");
+    });
+    assert_eq!(kiss, Refusal::Kiss);
+    // So answers a server that does not know the time itself.
+    assert_eq!(refused(|packet| packet[1] = 0), Refusal::Unsynchronised);
     let short = World { length: 47, ..World::new() };
     assert_eq!(short.ask(), Err(Refusal::Short));
     let stranger = World { from: "192.0.2.2:123".parse().unwrap(), ..World::new() };

@@ -441,3 +441,22 @@ fn what_a_damaged_store_has_lost_of_what_was_held_is_said_and_the_rest_is_used()
     let books = *gateway.books();
     assert_eq!((books.received, books.held, books.aggregated, books.lost), (2, 0, 2, 1));
 }
+
+#[test]
+fn a_smaller_quota_holds_from_the_next_start_on() {
+    let mut gateway = Gateway::new(settings);
+    for number in 0..20 {
+        gateway.send(NOON + number, TIMELESS);
+    }
+    gateway.commit();
+    gateway.settings = || {
+        let mut settings = settings();
+        settings.gate.quota = 600;
+        settings
+    };
+    gateway.restart(NOON + MINUTE, ClockStatus::UNSYNCHRONISED);
+    let Books { received, held, quarantined, .. } = *gateway.books();
+    assert_eq!((received, held + quarantined), (20, 20));
+    assert!((1..15).contains(&held), "{held}");
+    assert!(gateway.engine.holding(gateway.now(NOON + MINUTE)).bytes <= 600);
+}
