@@ -9,7 +9,7 @@
 //! | 2 | gateway: listened time, books, where the logs begin |
 //! | 3 | region: its name and watermarks |
 //! | 4 | identity of a device, written once |
-//! | 5 | device: its progress (highest event time, watermark, last heard, whether idle), refusals told, how it writes its times, offset of its clock |
+//! | 5 | device: its progress (highest event time, watermark, last heard, whether idle), refusals told, how it writes its times, offset of its clock, when it was started |
 //! | 6 | pane of a device: samples and what was told, and the device's progress |
 //! | 7 | roll-up of a region |
 //! | 8, 9 | segments of the duplicate memory |
