@@ -184,14 +184,23 @@ pub struct RegionResult {
 pub enum Method {
     /// The estimated offset of the device's clock was added to it.
     Offset,
+    /// It is how long the device had been running, to which the time was added at which it was started.
+    Uptime,
     /// The arrival time took its place.
     Arrival,
+}
+
+impl Method {
+    /// Whether the event time is the device's own, corrected.
+    pub fn is_correction(self) -> bool {
+        matches!(self, Self::Offset | Self::Uptime)
+    }
 }
 
 /// What an event time was before it was corrected or replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Moved {
-    /// Raw device time, where one could be read.
+    /// Raw device time, or uptime, in ms, where one could be read.
     pub device_time: Option<i64>,
     /// What was added to it.
     pub offset: Option<Span>,
@@ -287,10 +296,10 @@ pub struct Refused {
     pub key: Option<(RegionId, DeviceId)>,
     /// The topic it came on.
     pub topic: String,
-    /// Raw device time, where one could be read.
+    /// Raw device time, or uptime, in ms, where one could be read.
     pub device_time: Option<i64>,
-    /// The offset that was added to it before it was refused.
-    pub offset: Option<Span>,
+    /// What was added to it before it was refused, and what that is.
+    pub offset: Option<(Span, Method)>,
     /// When it arrived; `None` as of a late record.
     pub arrival: Option<ArrivalTime>,
     /// Quality of the gateway's clock.

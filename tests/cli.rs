@@ -281,6 +281,37 @@ fn replay_writes_results_to_stdout_and_the_books_to_stderr() {
     assert_eq!(again.output, ended.output, "the same file gives the same bytes");
 }
 
+/// No clock: two hours without a network, and the queue is emptied when it is there again.
+#[test]
+fn replay_puts_readings_with_an_uptime_into_the_hours_in_which_they_were_taken() {
+    const NOON: i64 = 1_749_988_800_000;
+    const MINUTE: i64 = 60_000;
+    let config = GOOD.replace(r#"as = "epoch_ms""#, r#"as = "uptime_s""#);
+    let place = Place::new(&config);
+    let sample = |minute: i64, arrival: i64| {
+        let payload = format!(r#"{{"ts":{},"power":{minute}}}"#, minute * 60);
+        recorded("telemetry", &payload, NOON + arrival)
+    };
+    let mut lines: String = (1..=30).map(|minute| sample(minute, minute * MINUTE + 80)).collect();
+    lines.extend((31..=150).map(|minute| sample(minute, 150 * MINUTE + minute)));
+    let ended = place.run(&["replay", &place.write("recording", &lines)]);
+    fails(&ended, 0, &["aggregated       150", "corrected        150", "stamped          0"]);
+    let lines = ended.output.lines().map(|line| serde_json::from_str(line).expect("JSON"));
+    let told = |line: Value| (line["type"] == "window").then_some(line);
+    let mut hours = std::collections::BTreeMap::new();
+    for window in lines.filter_map(told) {
+        let hour = (window["start"].as_i64().expect("a time") - NOON) / (60 * MINUTE);
+        let metric = &window["metrics"]["power"];
+        hours.insert(
+            hour,
+            [&window["corrected"], &metric["min"], &metric["max"]].map(Value::as_f64),
+        );
+    }
+    let hour = |samples: f64, least: f64, greatest: f64| [samples, least, greatest].map(Some);
+    let expected = [hour(59.0, 1.0, 59.0), hour(60.0, 60.0, 119.0), hour(31.0, 120.0, 150.0)];
+    assert_eq!(hours.into_values().collect::<Vec<_>>(), expected, "{}", ended.output);
+}
+
 #[test]
 fn replay_passes_over_lines_that_are_no_messages_and_says_so() {
     let place = Place::new(GOOD);

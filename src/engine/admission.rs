@@ -55,7 +55,7 @@ impl Engine {
         let Stamp::Repeated { earlier, .. } = item.time else { return item.time };
         // What is delivered again stays what it was, however late.
         let first = Item { time: Stamp::At(earlier), ..item };
-        if message.publish.dup && self.dedup.is_seen(self.fingerprint(first, message)) {
+        if message.publish.dup && self.was_seen(first, message) {
             return first.time;
         }
         let Device { generator, habit, policy, .. } = &mut self.devices[device];
@@ -67,14 +67,23 @@ impl Engine {
         time
     }
 
+    /// Whether a record with a time of its own, or an uptime, was seen before.
+    pub(super) fn was_seen(&self, item: Item<'_>, message: &Message<'_>) -> bool {
+        self.dedup.is_seen(self.fingerprint(item, message))
+    }
+
     fn fingerprint(&self, item: Item<'_>, message: &Message<'_>) -> Fingerprint {
-        self.recogniser.fingerprint(message.topic, item.device, item.content, item.time.time())
+        self.recogniser.fingerprint(message.topic, item.device, item.content, self.raw_time(item))
     }
 
     /// A retained message is history: a sample, if its own time is newer than anything seen of the device.
     fn tells_news(&self, device: usize, item: Item<'_>, message: &Message<'_>) -> bool {
         let reference = self.reference(self.devices[device].region, message.arrival, message.mono);
         let device = &self.devices[device];
+        if let Stamp::Uptime(uptime) = item.time {
+            let at = self.start_of(device, uptime, message).map(|start| start + uptime);
+            return at.is_some_and(|at| at > device.generator.highest()) && item.has_value();
+        }
         let newer = item.time.time().is_some_and(|time| {
             let usable = time >= device.policy.not_before || !self.has_clock();
             let corrected =
@@ -87,14 +96,14 @@ impl Engine {
 
     /// Whether a record was not seen before; remembers it.
     pub(super) fn is_new(&mut self, index: usize, item: Item<'_>, message: &Message<'_>) -> bool {
-        if message.origin != Origin::Received && item.time.time().is_none() {
+        if message.origin != Origin::Received && item.time.raw().is_none() {
             return !message.was_redelivered(index); // as was judged when it came
         }
         if !self.settings.deduplicate {
             return true;
         }
         let fingerprint = self.fingerprint(item, message);
-        if item.time.time().is_some() {
+        if item.time.raw().is_some() {
             return self.dedup.remember(fingerprint);
         }
         if message.publish.dup && self.dedup.is_redelivery(fingerprint) {

@@ -19,6 +19,9 @@ impl Engine {
         scratch: &Scratch,
         out: &mut Effects,
     ) {
+        if self.settings.sources[message.source].profile.declares_uptime() {
+            return self.hear_uptimes(admitted, message);
+        }
         let publish = message.publish;
         let is_live = message.origin == Origin::Received && self.listening.is_caught_up();
         // Devices whose clocks stand in for ours do not prove each other wrong.

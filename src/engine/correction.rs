@@ -19,7 +19,7 @@ use crate::time::{ArrivalTime, DeviceTime, EventTime, MonoTime, Span};
 
 /// How exactly device time and monotonic time advance together in live messages, and how much those that prove a slow
 /// clock may differ.
-const ALIKE: Span = Span::from_secs(2);
+pub(super) const ALIKE: Span = Span::from_secs(2);
 
 /// The last few: so many live messages are looked at, and prove that a clock is slow.
 const FEW: usize = 5;
@@ -33,11 +33,11 @@ const NEAR_ZONE: Span = ALIKE;
 const QUARTER: i64 = 900_000;
 
 /// The offset in force follows in steps of at least this, so that a drift does not make each commit write it.
-const STEP: Span = Span(250);
+pub(super) const STEP: Span = Span(250);
 
 /// The last few numbers, the latest first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Few {
+pub(super) struct Few {
     latest: i64,
     /// Those before it, less the latest.
     earlier: [i32; FEW - 1],
@@ -45,7 +45,7 @@ struct Few {
 }
 
 impl Few {
-    fn push(&mut self, number: i64) {
+    pub(super) fn push(&mut self, number: i64) {
         if self.length > 0 {
             let moved = self.latest.saturating_sub(number);
             let moved = i32::try_from(moved).unwrap_or(if moved < 0 { i32::MIN } else { i32::MAX });
@@ -61,11 +61,11 @@ impl Few {
         &self.earlier[..usize::from(self.length.saturating_sub(1))]
     }
 
-    fn is_full(&self) -> bool {
+    pub(super) fn is_full(&self) -> bool {
         usize::from(self.length) == FEW
     }
 
-    fn least(&self) -> i64 {
+    pub(super) fn least(&self) -> i64 {
         let least = self.earlier().iter().copied().min().unwrap_or(0).min(0);
         self.latest.saturating_add(i64::from(least))
     }
@@ -366,31 +366,6 @@ fn of_zone(offset: Span) -> Span {
     let whole = offset.0.saturating_add(QUARTER / 2).div_euclid(QUARTER).saturating_mul(QUARTER);
     let is_zone = whole != 0 && (offset - Span(whole)).0.saturating_abs() <= NEAR_ZONE.0;
     if is_zone { Span(whole) } else { offset }
-}
-
-/// Event times of a device that writes how long it has been up, and no time.
-///
-/// `arrival − uptime` is when it was started, plus the delay: the least of the last few, as above.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct UptimeClock {
-    starts: Few,
-    highest: Span,
-}
-
-impl UptimeClock {
-    /// Hears an uptime, the newest of its message. One that is smaller than another before it is that of another start.
-    pub fn hear(&mut self, uptime: Span, reference: ArrivalTime) {
-        if uptime < self.highest {
-            *self = Self::default();
-        }
-        self.highest = uptime;
-        self.starts.push(reference.0.saturating_sub(uptime.0));
-    }
-
-    /// The event time of an uptime; `None` before anything was heard.
-    pub fn event_time(&self, uptime: Span) -> Option<EventTime> {
-        (self.starts.length > 0).then(|| EventTime(self.starts.least()) + uptime)
-    }
 }
 
 #[cfg(test)]

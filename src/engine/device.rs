@@ -11,6 +11,7 @@ use crate::engine::pane::Pane;
 use crate::engine::presence::Presence;
 use crate::engine::region::Region;
 use crate::engine::settings::{Policy, Revisions, WindowSpec};
+use crate::engine::uptime::UptimeClock;
 use crate::engine::watermark::{Generator, bounded};
 use crate::engine::window::{final_at, last_inside};
 use crate::event::{Cause, Method};
@@ -73,7 +74,9 @@ pub struct Device {
     pub habit: Habit,
     /// How far its clock is off.
     pub clock: DeviceClock,
-    /// The newest time in the message in hand that may tell of its clock.
+    /// When it was started, of one that writes how long it has been running.
+    pub uptime: Option<Box<UptimeClock>>,
+    /// The newest time, or uptime, in the message in hand that may tell of its clock.
     pub newest: Option<DeviceTime>,
     /// Windows that the store still has and that are final, by window and start.
     pub closed: Vec<(usize, EventTime)>,
@@ -81,7 +84,7 @@ pub struct Device {
     pub dirty: bool,
     /// The store knows its name.
     pub identity_is_stored: bool,
-    /// The store knows the offset of its clock.
+    /// The store knows the offset of its clock, and when it was started.
     pub clock_is_stored: bool,
 }
 
@@ -163,7 +166,7 @@ impl Device {
         let pane = &mut self.panes[index];
         pane.samples.add(record.values, record.at, slot, &source.metrics);
         pane.samples.stamped += u32::from(record.method == Some(Method::Arrival));
-        pane.samples.corrected += u32::from(record.method == Some(Method::Offset));
+        pane.samples.corrected += u32::from(record.method.is_some_and(Method::is_correction));
         pane.dirty = true;
         let past = self.changed(cx, w, index, region, out);
         Added::Aggregated { stirs: opened || past }

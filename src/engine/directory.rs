@@ -86,6 +86,7 @@ impl Engine {
             refusals: RateLimit::default(),
             habit: Habit::default(),
             clock: DeviceClock::default(),
+            uptime: None,
             newest: None,
             closed: Vec::new(),
             dirty: false,

@@ -137,7 +137,7 @@ impl Engine {
         for index in 0..scratch.len() {
             let item = scratch.item(index, message.publish.payload);
             let judged_now = self.settings.deduplicate && !message.publish.retain && !item.idle;
-            if judged_now && item.time.time().is_none() && !self.is_new(index, item, message) {
+            if judged_now && item.time.raw().is_none() && !self.is_new(index, item, message) {
                 redelivered[index / 8] |= 1 << (index % 8);
             }
         }

@@ -12,7 +12,7 @@ use crate::engine::validity::{Basis, Verdict};
 use crate::engine::watermark::bounded;
 use crate::event::{Cause, LateRecord, Method, Moved, Output, Reason};
 use crate::time::{ArrivalTime, EventTime, MonoTime, Now, Span};
-use crate::wire::decode::{Decoded, Item, Scratch};
+use crate::wire::decode::{Decoded, Item, Scratch, Stamp};
 
 /// An item that passed the guards.
 #[derive(Clone, Copy, Debug)]
@@ -52,6 +52,11 @@ pub(super) struct Message<'a> {
     pub(super) origin: Origin,
     /// Of a held message, a bit for each item: it has no device time, and was a redelivery.
     pub(super) redelivered: &'a [u8],
+}
+
+/// How a device time of this kind is corrected.
+fn correction(stamp: Stamp) -> Method {
+    if matches!(stamp, Stamp::Uptime(_)) { Method::Uptime } else { Method::Offset }
 }
 
 impl Judged {
@@ -188,6 +193,7 @@ impl Engine {
         let mut judged = std::mem::take(&mut self.judged);
         admitted.clear();
         judged.clear();
+        self.meet_uptimes(&message, scratch);
         for index in 0..scratch.len() {
             self.books.records += 1;
             let item = scratch.item(index, message.publish.payload);
@@ -226,20 +232,26 @@ impl Engine {
         let (raw, item) = (item, Item { time, ..item });
         let basis = self.basis(self.devices[device].region, message);
         let Device { policy, clock, source, .. } = &self.devices[device];
-        let mut verdict = basis.judge(item.time, policy, clock);
+        let mut verdict = match item.time {
+            Stamp::Uptime(uptime) => {
+                let start = self.start_of(&self.devices[device], uptime, message);
+                basis.judge_uptime(uptime, start, policy)
+            }
+            stamp => basis.judge(stamp, policy, clock),
+        };
         if *source != message.source {
             verdict = Verdict::Quarantined(Reason::OtherSource, None);
         }
         if !message.publish.retain {
             self.on_news(device, verdict, message.arrival, out);
         }
-        let device_time = item.time.time().map(|time| time.0);
+        let device_time = item.time.raw();
         let moved = |method, offset| Some(Moved { device_time, offset, method });
         let (at, moved) = match verdict {
             Verdict::Accepted(at) | Verdict::Arrival(at) => (at, None),
             Verdict::Corrected(Corrected { at, offset }) => {
                 self.books.corrected += 1;
-                (at, moved(Method::Offset, Some(offset)))
+                (at, moved(correction(item.time), Some(offset)))
             }
             Verdict::Stamped(at) => {
                 self.books.stamped += 1;
@@ -290,7 +302,8 @@ impl Engine {
             true => record.heartbeat,
             false => record.at >= device.generator.highest(),
         };
-        if is_live && is_now && record.seen() && profile.declares_time() && self.has_clock() {
+        let has_clock = profile.declares_time() && !profile.declares_uptime();
+        if is_live && is_now && record.seen() && has_clock && self.has_clock() {
             self.note_clock(record.device, record.at, message.mono);
         }
     }
@@ -312,7 +325,8 @@ impl Engine {
             return;
         };
         let key = (self.devices[device].region_id.clone(), self.devices[device].id.clone());
-        let time = item.time.time().map(|time| time.0);
+        let time = item.time.raw();
+        let offset = offset.map(|offset| (offset, correction(item.time)));
         let origin = self.origin(message);
         let told = refused(reason, origin, Some(key), (time, offset), item.content, withheld);
         out.push(Output::Refused(told));

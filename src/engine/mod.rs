@@ -48,6 +48,7 @@ pub mod settings;
 mod settle;
 pub mod side_output;
 pub mod snapshot;
+pub mod uptime;
 pub mod validity;
 mod wake;
 pub mod watermark;

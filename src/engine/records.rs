@@ -11,6 +11,7 @@ use crate::engine::partition::Partition;
 use crate::engine::region::{Region, RegionPane, RegionSamples};
 use crate::engine::settings::{Aggregates, SourceMetric};
 use crate::engine::side_output::RateLimit;
+use crate::engine::uptime::UptimeClock;
 use crate::engine::watermark::Generator;
 use crate::time::{ArrivalTime, EventTime, Span};
 
@@ -163,11 +164,11 @@ impl Progress {
     }
 }
 
-pub(super) fn device_record(device: &Device) -> Vec<u8> {
+pub(super) fn device_record(device: &mut Device) -> Vec<u8> {
     let mut w = Writer::default();
     Progress::of(device).write(&mut w, EventTime(0));
     let habit = device.habit.to_byte();
-    let clock = device.clock.is_kept();
+    let clock = device.clock.is_kept() || device.uptime.is_some();
     if device.refusals != RateLimit::default() || habit != 0 || clock {
         write_limit(&mut w, &device.refusals);
     }
@@ -176,6 +177,9 @@ pub(super) fn device_record(device: &Device) -> Vec<u8> {
     }
     if clock {
         device.clock.write(&mut w);
+    }
+    if let Some(uptime) = &mut device.uptime {
+        uptime.write(&mut w);
     }
     w.0
 }
@@ -191,6 +195,9 @@ pub(super) fn read_device_record(device: &mut Device, value: &[u8]) -> Option<()
     }
     if !r.0.is_empty() {
         device.clock = DeviceClock::read(&mut r)?;
+    }
+    if !r.0.is_empty() {
+        device.uptime = Some(Box::new(UptimeClock::read(&mut r)?));
     }
     Some(())
 }

@@ -24,8 +24,8 @@ use crate::engine::records::{
 use crate::engine::restore::numbers::Numbers;
 use crate::engine::settings::Settings;
 use crate::engine::snapshot::{
-    DEVICE, GATEWAY, HELD, IDENTITY, LAYOUT, PANE, PRESENCE, REGION, ROLLUP, SEED, SEEN, UNSETTLED,
-    VERSION, layout, read_pane_key,
+    DEVICE, GATEWAY, HELD, IDENTITY, LAYOUT, OLDEST, PANE, PRESENCE, REGION, ROLLUP, SEED, SEEN,
+    UNSETTLED, VERSION, layout, read_pane_key,
 };
 use crate::ids::Generation;
 use crate::time::{ArrivalTime, EventTime, Span};
@@ -33,9 +33,9 @@ use crate::time::{ArrivalTime, EventTime, Span};
 /// Why a store cannot be carried on.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RestoreError {
-    /// It was written by another version.
+    /// It was written by a newer version.
     #[error(
-        "the store has records of version {0}, this is version {VERSION}: install the version that wrote it, or move the store aside"
+        "the store has records of version {0}, and this program reads those up to {VERSION}: install the version that wrote it, or move the store aside"
     )]
     Version(u8),
     /// The configuration lacks what open windows need.
@@ -86,7 +86,9 @@ impl Layout {
     fn read(value: &[u8], settings: &Settings) -> Option<Self> {
         let mut r = Reader(value);
         r.u8()?;
-        let mut read = Self { changed: value != layout(settings), ..Self::default() };
+        // Another version alone needs no other numbers.
+        let changed = value[1..] != layout(settings)[1..];
+        let mut read = Self { changed, ..Self::default() };
         for _ in 0..r.small::<usize>()? {
             let (name, size, offset) = (r.text()?, Span(r.signed()?), Span(r.signed()?));
             let now = settings.windows.iter().position(|window| {
@@ -181,7 +183,7 @@ impl Restorer {
 
     fn take_layout(&mut self, value: &[u8]) -> Result<Option<()>, RestoreError> {
         match value.first() {
-            Some(&VERSION) => {}
+            Some(OLDEST..=VERSION) => {}
             None | Some(0) => return Ok(Some(())), // no version ever wrote that: it counts as missing
             Some(version) => return Err(RestoreError::Version(*version)),
         }

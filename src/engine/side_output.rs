@@ -2,7 +2,7 @@
 
 use sha2::{Digest, Sha256};
 
-use crate::event::{Reason, Refused};
+use crate::event::{Method, Reason, Refused};
 use crate::ids::{DeviceId, RegionId, SourceId};
 use crate::time::{ArrivalTime, ClockQuality, Span};
 
@@ -54,7 +54,7 @@ pub fn refused(
     reason: Reason,
     origin: Origin<'_>,
     key: Option<(RegionId, DeviceId)>,
-    (device_time, offset): (Option<i64>, Option<Span>),
+    (device_time, offset): (Option<i64>, Option<(Span, Method)>),
     content: &[u8],
     withheld: u64,
 ) -> Refused {

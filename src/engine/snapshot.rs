@@ -9,7 +9,7 @@
 //! | 2 | gateway: listened time, books, where the logs begin |
 //! | 3 | region: its name and watermarks |
 //! | 4 | identity of a device, written once |
-//! | 5 | device: its progress (highest event time, watermark, last heard, whether idle), refusals told, how it writes its times, offset of its clock |
+//! | 5 | device: its progress (highest event time, watermark, last heard, whether idle), refusals told, how it writes its times, offset of its clock, when it was started |
 //! | 6 | pane of a device: samples and what was told, and the device's progress |
 //! | 7 | roll-up of a region |
 //! | 8, 9 | segments of the duplicate memory |
@@ -37,8 +37,16 @@ use crate::engine::settings::Settings;
 use crate::engine::side_output::RateLimit;
 use crate::time::{ArrivalTime, ClockQuality, ClockStatus, EventTime, Span};
 
-/// Version of the records. A store with another one is refused.
-pub const VERSION: u8 = 1;
+/// Version of the records. It is raised when an older program would misread them: such a store is refused by it.
+///
+/// | version | since then |
+/// |---|---|
+/// | 1 | |
+/// | 2 | devices: presence in their progress, how they write times, offset of the clock, start; counts of what was corrected; held messages, presence; the interval of watermarks as a span |
+pub const VERSION: u8 = 2;
+
+/// The oldest version that is read. Its store is of [`VERSION`] from the first commit on.
+pub const OLDEST: u8 = 1;
 
 pub(super) const LAYOUT: u8 = 1;
 pub(super) const GATEWAY: u8 = 2;
@@ -98,7 +106,8 @@ impl Engine {
         for index in 0..self.devices.len() {
             self.devices[index].identity_is_stored = false;
             self.devices[index].habit.stored = 0;
-            self.devices[index].clock_is_stored = !self.devices[index].clock.is_kept();
+            let device = &mut self.devices[index];
+            device.clock_is_stored = !device.clock.is_kept() && device.uptime.is_none();
             self.mark(index);
             self.devices[index].panes.iter_mut().for_each(|pane| pane.dirty = true);
             self.devices[index].presence.dirty = true;

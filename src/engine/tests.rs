@@ -21,7 +21,7 @@ pub(super) fn item(pointer: &str) -> Reference {
     Reference::Item(pointer.into())
 }
 
-fn spec() -> ProfileSpec {
+pub(super) fn spec() -> ProfileSpec {
     ProfileSpec {
         source: "meters".into(),
         subscribe: Vec::new(),
@@ -71,15 +71,15 @@ pub(super) fn settings() -> Settings {
     }
 }
 
-struct Gateway {
-    engine: Engine,
-    store: BTreeMap<Vec<u8>, Vec<u8>>,
-    outputs: Vec<Output>,
+pub(super) struct Gateway {
+    pub(super) engine: Engine,
+    pub(super) store: BTreeMap<Vec<u8>, Vec<u8>>,
+    pub(super) outputs: Vec<Output>,
 }
 
 impl Gateway {
     /// Caught up at noon.
-    fn new(settings: Settings) -> Self {
+    pub(super) fn new(settings: Settings) -> Self {
         let engine = Engine::new(settings, Generation(7), ArrivalTime(0));
         let mut gateway = Self { engine, store: BTreeMap::new(), outputs: Vec::new() };
         gateway.handle(NOON, Input::Clock(ClockStatus::EXACT));
@@ -87,7 +87,7 @@ impl Gateway {
         gateway
     }
 
-    fn handle(&mut self, at: i64, input: Input<'_>) {
+    pub(super) fn handle(&mut self, at: i64, input: Input<'_>) {
         let mut effects = Effects::default();
         let now = Now { wall: ArrivalTime(at), mono: MonoTime(at - NOON) };
         self.engine.handle(input, now, &mut effects);
@@ -95,11 +95,11 @@ impl Gateway {
         self.outputs.extend(effects.outputs);
     }
 
-    fn send(&mut self, at: i64, payload: &str) {
+    pub(super) fn send(&mut self, at: i64, payload: &str) {
         self.publish(at, payload, false);
     }
 
-    fn publish(&mut self, at: i64, payload: &str, retain: bool) {
+    pub(super) fn publish(&mut self, at: i64, payload: &str, retain: bool) {
         let topic = Topic::Name("meters");
         let payload = payload.as_bytes();
         self.handle(at, Input::Publish(Publish { topic, payload, retain, dup: false }));
@@ -110,7 +110,15 @@ impl Gateway {
     }
 
     /// A clean end and a new start under `settings`.
-    fn restart(&mut self, at: i64, settings: Settings) {
+    pub(super) fn restart(&mut self, at: i64, settings: Settings) {
+        self.stop_and_start(settings);
+        self.handle(at, Input::Clock(ClockStatus::EXACT));
+        self.handle(at, Input::Ingress(Ingress::Up));
+        self.handle(at, Input::Ingress(Ingress::CaughtUp));
+    }
+
+    /// The same, and nothing is known of the clock or heard yet.
+    pub(super) fn stop_and_start(&mut self, settings: Settings) {
         for (key, value) in self.engine.checkpoint().changes {
             match value {
                 Some(value) => drop(self.store.insert(key, value)),
@@ -122,13 +130,10 @@ impl Gateway {
             restorer.take(key, value).expect("it was written by this version");
         }
         self.engine = restorer.finish();
-        self.handle(at, Input::Clock(ClockStatus::EXACT));
-        self.handle(at, Input::Ingress(Ingress::Up));
-        self.handle(at, Input::Ingress(Ingress::CaughtUp));
     }
 
     /// Window, hours after noon at which it starts, revision and samples of all that was told of the devices.
-    fn windows(&self) -> Vec<(String, i64, u32, u32)> {
+    pub(super) fn windows(&self) -> Vec<(String, i64, u32, u32)> {
         let firing = |output: &Output| match output {
             Output::Window(result) => Some(result.firing.clone()),
             _ => None,
@@ -380,7 +385,7 @@ fn the_views_tell_devices_by_state_and_regions_at_any_moment() {
 }
 
 /// The same meters, with times as `format` says.
-fn settings_with_times(format: TimeFormat) -> Settings {
+pub(super) fn settings_with_times(format: TimeFormat) -> Settings {
     let mut settings = settings();
     let spec = ProfileSpec { time: Some((item("/ts"), format)), ..spec() };
     settings.sources[0].profile = Profile::new(spec).expect("a profile");
@@ -462,13 +467,4 @@ fn a_redelivery_in_the_second_hour_is_still_of_the_first() {
     };
     assert_eq!(again(&mut gateway, true), (1, 1));
     assert_eq!(again(&mut gateway, false), (1, 2), "the second hour's own");
-}
-
-#[test]
-fn a_device_that_knows_only_how_long_it_runs_counts_at_the_arrival() {
-    let mut gateway = Gateway::new(settings_with_times(TimeFormat::UptimeS));
-    gateway.send(NOON + MINUTE, &reading("a", 60));
-    gateway.send(NOON + 2 * MINUTE, &reading("a", 60)); // started again, and no duplicate
-    let books = *gateway.engine.books();
-    assert_eq!((books.stamped, books.aggregated, books.duplicate), (2, 2, 0));
 }

@@ -68,12 +68,38 @@ impl Basis {
             (Self::Between(..) | Self::OwnTime, _) => Verdict::Quarantined(Reason::NoTime, None),
         }
     }
+
+    /// Judges how long a device has been running that was started at `start`, where that is known.
+    pub fn judge_uptime(self, uptime: Span, start: Option<EventTime>, policy: &Policy) -> Verdict {
+        let dated = start.map(|start| Corrected { at: start + uptime, offset: Span(start.0) });
+        match (self, dated) {
+            (Self::Clock(now), Some(dated)) => within(dated.at, Some(dated), now, policy),
+            (Self::Unsure(_) | Self::OwnTime, Some(dated)) => Verdict::Corrected(dated),
+            (Self::Between(from, to), Some(dated)) if (from.0..=to.0).contains(&dated.at.0) => {
+                Verdict::Corrected(dated)
+            }
+            (Self::Clock(now) | Self::Unsure(now), None) => Verdict::Stamped(now.stamped()),
+            (Self::NoClock | Self::Between(..) | Self::OwnTime, _) => {
+                Verdict::Quarantined(Reason::NoTime, None)
+            }
+        }
+    }
 }
 
 /// Corrects a usable device time, and refuses one that is too far from now.
 fn guard(time: DeviceTime, now: ArrivalTime, policy: &Policy, clock: &DeviceClock) -> Verdict {
     let corrected = clock.correct(time, now, policy);
     let at = corrected.map_or(time.accepted(), |corrected| corrected.at);
+    within(at, corrected, now, policy)
+}
+
+/// Refuses an event time that is too far from now.
+fn within(
+    at: EventTime,
+    corrected: Option<Corrected>,
+    now: ArrivalTime,
+    policy: &Policy,
+) -> Verdict {
     let refuse = |reason| Verdict::Quarantined(reason, corrected.map(|corrected| corrected.offset));
     if at.0 > (now + policy.future_tolerance).0 {
         refuse(Reason::Future)

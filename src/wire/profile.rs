@@ -229,6 +229,12 @@ impl Profile {
         self.time.is_some()
     }
 
+    /// Whether what devices send is how long they have been running.
+    pub fn declares_uptime(&self) -> bool {
+        let format = self.time.as_ref().map(|(_, format)| format);
+        matches!(format, Some(TimeFormat::UptimeS | TimeFormat::UptimeMs))
+    }
+
     /// MQTT filters to subscribe to; at least one.
     pub fn filters(&self) -> &[String] {
         &self.filters

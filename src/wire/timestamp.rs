@@ -67,6 +67,14 @@ impl Stamp {
             Self::Undeclared | Self::Unusable | Self::Uptime(_) => None,
         }
     }
+
+    /// What the device wrote, in ms: its time, or how long it has been running.
+    pub fn raw(self) -> Option<i64> {
+        match self {
+            Self::Uptime(uptime) => Some(uptime.0),
+            other => other.time().map(|time| time.0),
+        }
+    }
 }
 
 /// A time as it was read.

@@ -307,7 +307,10 @@ fn a_late_record_and_a_quarantined_one_keep_raw_time_offset_and_method() {
     let refused = gateway.refused();
     let refused = refused.last().expect("it is too old");
     assert_eq!((refused.reason, refused.device_time), (Reason::Past, Some(past)));
-    assert_eq!((refused.offset, refused.arrival), (Some(Span(-error)), Some(ArrivalTime(now))));
+    assert_eq!(
+        (refused.offset, refused.arrival),
+        (Some((Span(-error), Method::Offset)), Some(ArrivalTime(now)))
+    );
     let line = gateway.lines().into_iter().find(|line| line.contains("\"late\"")).expect("told");
     let fields = format!(
         "\"device_time\":{},\"offset\":1200000,\"method\":\"offset\"",

@@ -308,25 +308,3 @@ fn what_is_known_of_a_clock_is_small() {
     let size = std::mem::size_of::<DeviceClock>();
     assert!(size <= 128, "{size} bytes for each of 50,000 devices");
 }
-
-#[test]
-fn an_uptime_counts_from_the_start_that_the_quickest_message_tells() {
-    let mut clock = UptimeClock::default();
-    assert_eq!(clock.event_time(Span(0)), None);
-    let hear = |clock: &mut UptimeClock, at: i64, uptime: i64| {
-        clock.hear(Span(uptime), ArrivalTime(NOON + at));
-    };
-    hear(&mut clock, 10_900, 10_000);
-    hear(&mut clock, 20_300, 20_000);
-    hear(&mut clock, 35_000, 30_000);
-    assert_eq!(clock.event_time(Span(30_000)), Some(EventTime(NOON + 30_300)));
-    assert_eq!(clock.event_time(Span(5_000)), Some(EventTime(NOON + 5_300)), "a reading it kept");
-    // It was started again.
-    hear(&mut clock, 60_100, 4_000);
-    assert_eq!(clock.event_time(Span(4_000)), Some(EventTime(NOON + 60_100)));
-    // Its clock gains or loses: the quickest of long ago does not count for ever.
-    for n in 1..6 {
-        hear(&mut clock, 60_100 + n * 10_000 + n * 200, 4_000 + n * 10_000);
-    }
-    assert_eq!(clock.event_time(Span(54_000)), Some(EventTime(NOON + 110_300)));
-}

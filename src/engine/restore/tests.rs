@@ -652,3 +652,33 @@ fn the_store_of_a_version_without_presence_is_carried_on() {
         "its silence begins with us"
     );
 }
+
+#[test]
+fn the_store_of_the_version_before_is_carried_on_and_is_of_this_one_from_the_first_commit_on() {
+    let settings = || two_sources(Revisions::Immediate);
+    let (mut store, _) = morning(settings());
+    let (engine, losses) = restore(&store, settings()).expect("it is of this version");
+    assert_eq!((losses, store[&vec![LAYOUT]][0]), (vec![], VERSION));
+    let expected = afternoon(engine);
+    store.get_mut(&vec![LAYOUT]).expect("a layout")[0] = OLDEST;
+    let (mut engine, losses) = restore(&store, settings()).expect("it is carried on");
+    assert_eq!(losses, []);
+    let written = engine.checkpoint().changes;
+    let layout = written.iter().find(|(key, _)| *key == [LAYOUT]).and_then(|(_, it)| it.as_ref());
+    assert_eq!(layout.map(|layout| layout[0]), Some(VERSION), "an older program refuses it now");
+    assert!(written.iter().all(|(key, _)| key[0] != PANE), "and nothing else is written for that");
+    let (engine, _) = restore(&store, settings()).expect("it is carried on");
+    assert_eq!(afternoon(engine), expected);
+}
+
+#[test]
+fn the_store_of_another_version_is_refused_and_says_what_to_do() {
+    let settings = || two_sources(Revisions::Immediate);
+    let mut store = hearing(&[(0, reading("north", "a", 0))], settings());
+    for version in [VERSION + 1, u8::MAX] {
+        store.get_mut(&vec![LAYOUT]).expect("a layout")[0] = version;
+        let refused = restore(&store, settings()).expect_err("it cannot be read");
+        assert_eq!(refused, RestoreError::Version(version));
+        assert!(refused.to_string().contains("install the version that wrote it"));
+    }
+}
