@@ -267,13 +267,11 @@ impl Engine {
     }
 
     /// An operator no longer misses a device: it leaves the counts, and is told as `forgotten`. A tombstone stays, with
-    /// its watermark and its open windows, so that nothing moves and nothing is told twice. Says whether there was one.
-    pub fn forget(&mut self, region: &str, name: &str, now: Now, out: &mut Effects) -> bool {
-        let Some(index) = self.find_device(region, name) else { return false };
+    /// its watermark and its open windows, so that nothing moves and nothing is told twice.
+    pub(super) fn on_forget(&mut self, region: &str, name: &str, now: Now, out: &mut Effects) {
+        let Some(index) = self.find_device(region, name) else { return };
         let told = self.devices[index].presence.forget(now.wall, PresenceCause::Asked);
-        let is_one = told.is_some();
         self.tell_presence(index, told, out);
-        is_one
     }
 
     pub(super) fn count_forgotten(&mut self, index: usize) {

@@ -292,7 +292,7 @@ impl Presence {
 
     /// Nobody misses it any more. What is known of its time is kept: should it speak again, nothing of it is told twice.
     pub fn forget(&mut self, since: ArrivalTime, cause: PresenceCause) -> Option<Told> {
-        if matches!(self.standing, Standing::Unknown | Standing::Forgotten) {
+        if !self.is_missed() {
             return None;
         }
         (self.standing, self.since, self.dirty) = (Standing::Forgotten, since, true);
@@ -300,6 +300,11 @@ impl Presence {
         self.delay_is_told = false;
         self.changes.clear();
         Some(self.told(PresenceState::Forgotten, cause))
+    }
+
+    /// Whether it can be forgotten: something was told of it, or will be.
+    pub fn is_missed(&self) -> bool {
+        !matches!(self.standing, Standing::Unknown | Standing::Forgotten)
     }
 
     /// Whether nobody misses it.
