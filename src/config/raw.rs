@@ -252,6 +252,7 @@ policy_table! {
         metric: Vec<Metric>,
         status: Vec<SourceStatus>,
         expects: Vec<String>,
+        expects_file: PathBuf,
     }
 }
 

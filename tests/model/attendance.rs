@@ -236,7 +236,7 @@ fn a_step_of_the_clock_makes_nobody_offline() {
 #[test]
 fn a_device_that_never_speaks_is_never_seen_and_nobody_waits_for_it() {
     let names: Vec<_> = (0..10).map(|number| format!("\"north/d{number}\"")).collect();
-    let toml = format!("{METERS}expects = [{}]\n", names.join(", "));
+    let toml = format!("{METERS}expects = [{}]\n{WILLS}", names.join(", "));
     let config = Config::from_toml(&toml).expect("no mistake");
     let mut gateway = Gateway::listening(&config, NOON);
     for minute in 0..90 {
@@ -251,7 +251,15 @@ fn a_device_that_never_speaks_is_never_seen_and_nobody_waits_for_it() {
     }
     let hours = gateway.outputs.iter().filter(|output| matches!(output, Output::Window(_)));
     assert_eq!(hours.count(), 9, "the hour of the nine is closed");
-    assert!(gateway.outputs.iter().any(|output| matches!(output, Output::Region(_))));
+    let region = gateway.outputs.iter().find_map(|output| match output {
+        Output::Region(result) => Some((result.reporting, result.devices)),
+        _ => None,
+    });
+    assert_eq!(region, Some((9, 10)), "nine report, of ten that are expected");
+    for retain in [true, false] {
+        gateway.hears(NOON + 89 * MINUTE, says("bridge/north", "{\"state\":\"offline\"}", retain));
+    }
+    gateway.hears(NOON + 89 * MINUTE, says("m/north/d9/status", "offline", true));
     assert_eq!((gateway.told(PresenceState::Online), gateway.told(PresenceState::Offline)), (9, 0));
     let never: Vec<_> =
         gateway.presence().into_iter().filter(|it| it.state == PresenceState::NeverSeen).collect();
@@ -269,11 +277,12 @@ fn a_device_that_never_speaks_is_never_seen_and_nobody_waits_for_it() {
 const METERS: &str = "[[source]]\nname = \"meters\"\ntopic = \"m/{region}/{sender}\"\ndevice = \"/dev\"\n\
                       time = { from = \"/ts\", as = \"epoch_ms\" }\nmetric = [{ name = \"v\", from = \"/v\" }]\n";
 
+const WILLS: &str = "[[source.status]]\ntopic = \"m/{region}/{device}/status\"\n\
+                     [[source.status]]\ntopic = \"bridge/{region}\"\nscope = \"region\"\nfrom = \"/state\"\n";
+
 /// Meters with last wills of their own and of their concentrator.
 fn with_wills() -> Config {
-    let wills = "[[source.status]]\ntopic = \"m/{region}/{device}/status\"\n\
-                 [[source.status]]\ntopic = \"bridge/{region}\"\nscope = \"region\"\nfrom = \"/state\"\n";
-    Config::from_toml(&format!("{METERS}{wills}")).expect("no mistake")
+    Config::from_toml(&format!("{METERS}{WILLS}")).expect("no mistake")
 }
 
 fn says(topic: &str, payload: &str, retain: bool) -> Message {
