@@ -441,3 +441,5 @@ fn what_a_damaged_store_has_lost_of_what_was_held_is_said_and_the_rest_is_used()
     let books = *gateway.books();
     assert_eq!((books.received, books.held, books.aggregated, books.lost), (2, 0, 2, 1));
 }
+
+mod presence;
