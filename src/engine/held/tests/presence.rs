@@ -170,9 +170,14 @@ fn a_device_whose_messages_are_held_while_we_listen_is_alive_and_its_held_news_i
     let dies = [(0, Online, News), (81 * 60 + wrong, Offline, Silence)];
     assert_eq!(gateway.told_of("lives"), [(0, Online, News)]);
     assert_eq!(gateway.told_of("dies"), dies, "by the clock as it is: marked as that");
-    assert_eq!(gateway.books().held, 18 + 5);
+    assert_eq!((gateway.books().held, gateway.gaps().len()), (18 + 5, 0));
     gateway.synchronise(NOON + 190 * MINUTE);
     assert_eq!(gateway.books().held, 0);
+    assert_eq!(
+        gateway.gaps(),
+        [(0, 15, GapCause::AgentStopped)],
+        "it ended when we waited no longer"
+    );
     assert_eq!(gateway.told_of("dies"), dies, "what it sent before it died does not revive it");
     gateway.sleep_until(NOON + 200 * MINUTE);
     assert_eq!(gateway.told_of("lives"), [(0, Online, News)]);
