@@ -400,7 +400,7 @@ fn a_source_that_is_never_read_is_warned_of_with_both_lines() {
 fn devices_that_are_expected_may_stand_in_a_file_one_a_line() {
     let dir = tempfile::TempDir::new().expect("a directory");
     let file = dir.path().join("meters.txt");
-    let toml = format!("{}expects = [\"north/m-1\"]\nexpects-file = {file:?}\n", SOURCE);
+    let toml = format!("{SOURCE}expects = [\"north/m-1\"]\nexpects-file = {file:?}\n");
     let expected = |text: &str| {
         std::fs::write(&file, text).expect("the directory is ours");
         let settings = Config::from_toml(&toml).map(|config| config.settings(Mode::Run));

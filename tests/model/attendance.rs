@@ -502,3 +502,25 @@ fn forgetting_moves_no_watermark_and_what_was_told_is_not_told_again() {
     assert_eq!(kept.2, forgotten.2, "watermark, results, and a late record that is late");
     assert_eq!((kept.1.last(), forgotten.1.last()), (Some(&2), Some(&1)));
 }
+
+/// A tombstone is a device still: its watermark and what was told of it stay, or they would be told twice.
+#[test]
+fn a_forgotten_device_keeps_its_room_until_it_is_heard_again() {
+    let config =
+        Config::from_toml(&format!("limits.max-devices = 2\n{METERS}")).expect("no mistake");
+    let mut gateway = Gateway::listening(&config, NOON);
+    for device in ["a", "b"] {
+        gateway.hears(NOON, reading(device, NOON));
+    }
+    gateway.forget("a");
+    let room = |gateway: &Gateway<'_>| gateway.engine.books().no_room;
+    gateway.hears(NOON + MINUTE, reading("c", NOON + MINUTE));
+    assert_eq!((room(&gateway), gateway.engine.device_count()), (1, 2));
+    gateway.commit();
+    gateway.restart(|_| {});
+    gateway.hears(NOON + 2 * MINUTE, reading("c", NOON + 2 * MINUTE));
+    assert_eq!((room(&gateway), gateway.engine.device_count()), (2, 2), "nor after a restart");
+    gateway.hears(NOON + 3 * MINUTE, reading("a", NOON + 3 * MINUTE));
+    assert_eq!((room(&gateway), gateway.told(PresenceState::Online)), (2, 3));
+    gateway.engine.books().balance();
+}
