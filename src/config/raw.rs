@@ -365,7 +365,7 @@ words! {
 }
 words! {
     /// `scope` of a status
-    StatusScope { Device, Region }
+    StatusScope { Device, Region, Source }
 }
 words! {
     /// `watermarks.scope`

@@ -32,6 +32,7 @@ fn status(review: &mut Review<'_>, path: &KeyPath, raw: &raw::SourceStatus) -> O
     };
     let scope = match raw.scope {
         Some(raw::StatusScope::Region) => Scope::Region,
+        Some(raw::StatusScope::Source) => Scope::Source,
         Some(raw::StatusScope::Device) | None => Scope::Device,
     };
     let named = |place: &Option<super::values::Place>, usual: &str| {

@@ -120,7 +120,7 @@ impl Engine {
         message: Message<'_>,
         out: &mut Effects,
     ) {
-        let StatusNews { source, scope, region, online, .. } = status;
+        let StatusNews { source, scope, online, .. } = status;
         let Some(online) = *online else {
             self.books.ignored += 1;
             return;
@@ -130,7 +130,7 @@ impl Engine {
         let message = Message { source: *source, ..message };
         match scope {
             Scope::Device => self.on_device_status(status, online, &message, out),
-            Scope::Region => self.on_region_status(region, online, &message, out),
+            Scope::Region | Scope::Source => self.on_parent_status(status, online, &message, out),
         }
     }
 
@@ -165,28 +165,44 @@ impl Engine {
         }
     }
 
-    /// What a region's devices hang on is gone: each is suspect, and its own silence decides. That it is there again says
-    /// nothing of them.
-    fn on_region_status(
+    /// What devices hang on is gone: each is suspect, and its own silence decides. That it is there again says nothing of
+    /// them.
+    fn on_parent_status(
         &mut self,
-        region: &str,
+        status: &StatusNews,
         online: bool,
         message: &Message<'_>,
         out: &mut Effects,
     ) {
-        let Some(region) = self.region_by_name.get(region).copied().filter(|_| !online) else {
-            *(if message.publish.retain {
-                &mut self.books.retained_ignored
-            } else {
-                &mut self.books.valueless
-            }) += 1;
+        let devices = if online { Vec::new() } else { self.behind(status) };
+        let retained = message.publish.retain;
+        if retained && devices.is_empty() {
+            self.books.retained_ignored += 1;
             return;
-        };
+        }
+        if !retained && !self.is_new(0, status.item(message.publish.payload), message) {
+            self.books.duplicate += 1;
+            return;
+        }
         self.books.valueless += 1;
         let Some(now) = self.moment(message) else { return };
-        for member in 0..self.regions[region].members.len() {
-            let device = self.regions[region].members[member];
+        for device in devices {
             self.on_death(device, now, PresenceCause::Parent, false, out);
+        }
+    }
+
+    /// The devices that hang on it.
+    fn behind(&self, status: &StatusNews) -> Vec<usize> {
+        match status.scope {
+            Scope::Device => Vec::new(),
+            Scope::Region => {
+                let region = self.region_by_name.get(status.region.as_str());
+                region.map_or_else(Vec::new, |region| self.regions[*region].members.clone())
+            }
+            Scope::Source => {
+                let is_of_it = |device: &usize| self.devices[*device].source == status.source;
+                (0..self.devices.len()).filter(is_of_it).collect()
+            }
         }
     }
 

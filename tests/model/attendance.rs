@@ -524,3 +524,29 @@ fn a_forgotten_device_keeps_its_room_until_it_is_heard_again() {
     assert_eq!((room(&gateway), gateway.told(PresenceState::Online)), (2, 3));
     gateway.engine.books().balance();
 }
+
+#[test]
+fn the_death_of_the_bridge_of_a_source_is_that_of_its_devices_in_all_regions_and_told_once() {
+    use PresenceState::{Online, Suspect};
+    let other = METERS.replace("meters", "others").replace("m/{", "o/{");
+    let bridge = "[[source.status]]\ntopic = \"zigbee/bridge\"\nscope = \"source\"\n";
+    let config = Config::from_toml(&format!("{METERS}{bridge}{other}")).expect("no mistake");
+    let mut gateway = Gateway::listening(&config, NOON);
+    let says_at = |topic: &str, device: &str| Message {
+        topic: topic.to_owned(),
+        ..message(device, Some(NOON), 1)
+    };
+    for (topic, device) in [("m/north/x", "a"), ("m/south/x", "b"), ("o/north/x", "c")] {
+        gateway.hears(NOON, says_at(topic, device));
+    }
+    gateway.hears(NOON + MINUTE, says("zigbee/bridge", "offline", false));
+    gateway.hears(NOON + 2 * MINUTE, reading("a", NOON + 2 * MINUTE));
+    gateway.commit();
+    gateway.restart(|gateway| gateway.publish(&says("zigbee/bridge", "offline", false), true));
+    let states = |device| gateway.told_of(device).iter().map(|told| told.1).collect::<Vec<_>>();
+    assert_eq!(states("a"), [Online, Suspect, Online], "the copy is no second death");
+    assert_eq!(states("b"), [Online, Suspect]);
+    assert_eq!(states("c"), [Online], "it is of another source");
+    assert_eq!(gateway.engine.books().duplicate, 1);
+    gateway.engine.books().balance();
+}
