@@ -241,7 +241,7 @@ impl<'a> Session<'a> {
             match wake {
                 Wake::Shutdown => return Ok(()),
                 Wake::Egress(event) => self.on_egress(event),
-                Wake::Asked(request) => request.answer(&self.status()),
+                Wake::Asked(request) => self.on_asked(request).await?,
                 Wake::Look => self.look(),
                 Wake::Ingress(event) => self.on_ingress(event),
                 Wake::Commit => self.commit().await?,

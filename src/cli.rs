@@ -81,7 +81,7 @@ enum Command {
         #[arg(long, value_name = "PATH")]
         socket: Option<PathBuf>,
     },
-    /// Shows the devices that the store knows, or forgets one. While the agent is stopped.
+    /// Shows the devices that the agent knows, or forgets one. It is asked while it runs; else its store is read.
     #[command(subcommand)]
     Device(device::Device),
     /// Writes the devices' messages to a file that `replay` reads.

@@ -397,3 +397,25 @@ fn a_source_that_is_never_read_is_warned_of_with_both_lines() {
         assert_eq!(unread(first, second), None, "{first} leaves some of {second}");
     }
 }
+
+#[test]
+fn devices_that_are_expected_may_stand_in_a_file_one_a_line() {
+    let dir = tempfile::TempDir::new().expect("a directory");
+    let file = dir.path().join("meters.txt");
+    let toml = format!("{SOURCE}expects = [\"north/m-1\"]\nexpects-file = {file:?}\n");
+    let expected = |text: &str| {
+        std::fs::write(&file, text).expect("the directory is ours");
+        let settings = Config::from_toml(&toml).map(|config| config.settings(Mode::Run));
+        settings.map(|settings| {
+            let all = settings.sources[0].expects.iter();
+            all.map(|(region, device)| format!("{region} {device}")).collect::<Vec<_>>()
+        })
+    };
+    let text = "\u{feff}# meters of the north\r\nnorth/m-2\r\n\n  south/a/b#1 \n";
+    let wanted = ["north m-1", "north m-2", "south a/b#1"];
+    assert_eq!(expected(text).unwrap_or_else(|errors| panic!("{errors}")), wanted);
+    let errors = expected("north/m-2\nm-3\nnorth/m-1\n").expect_err("two mistakes").to_string();
+    for mistake in ["line 2, \"m-3\": expected a region", "line 3, \"north/m-1\": named twice"] {
+        assert!(errors.contains(mistake), "{errors}");
+    }
+}

@@ -1,6 +1,6 @@
 //! Who is offline, over a week of a fleet, against a reference that works it out the slow way.
 //!
-//! Meters at quarters of an hour, battery devices that report once a day, radios that come and go, clocks that are wrong,
+//! Meters at quarters of an hour, battery devices that report once a day, radios that come and go, clocks that are wrong, last wills,
 //! devices that are always late; outages of each, messages twice and retained, an agent that is stopped and a broker that
 //! is away. `reference` knows all of it beforehand; the engine is told as it happens. With `TIDEGATE_LONG=1` ten thousand
 //! devices and more seeds.
@@ -10,6 +10,8 @@
 
 #[path = "presence/reference.rs"]
 mod reference;
+#[path = "presence/wills.rs"]
+mod wills;
 #[path = "presence/world.rs"]
 mod world;
 
@@ -43,6 +45,7 @@ topic = "m/{region}/{device}"
 time = { from = "/ts", as = "epoch_ms" }
 heartbeat = { from = "const:1", equals = "1" }
 metric = [{ name = "v", from = "/v" }]
+status = [{ topic = "will/{region}/{device}" }]
 "#;
 
 /// What was told, and when.
@@ -91,8 +94,12 @@ impl Gateway {
     }
 
     fn publish(&mut self, message: &Message, name: &str) {
-        let topic = format!("m/r/{name}");
-        let payload = format!("{{\"ts\":{}}}", message.ts);
+        let (topic, payload) = match message.word {
+            None => (format!("m/r/{name}"), format!("{{\"ts\":{}}}", message.ts)),
+            Some(online) => {
+                (format!("will/r/{name}"), if online { "online" } else { "offline" }.to_owned())
+            }
+        };
         let publish = Publish {
             topic: Topic::Name(&topic),
             payload: payload.as_bytes(),
@@ -155,7 +162,8 @@ fn event(report: &PresenceReport) -> Event {
             PresenceCause::Delayed => "delayed",
             PresenceCause::Changes => "changes",
             PresenceCause::Calm => "calm",
-            PresenceCause::Will | PresenceCause::Parent | PresenceCause::Asked => "nobody's",
+            PresenceCause::Will => "will",
+            PresenceCause::Parent | PresenceCause::Asked => "nobody's",
         },
         since: report.since.0,
         last_seen: report.last_seen.map(|at| at.0),
@@ -186,7 +194,11 @@ fn agrees(world: &World, gateway: &Gateway, seed: u64) {
     let mut of_device: Vec<Vec<&Message>> = vec![Vec::new(); world.devices.len()];
     world.messages.iter().for_each(|message| of_device[message.device].push(message));
     for (device, messages) in world.devices.iter().zip(&of_device) {
-        let expected = reference(messages, offline_after(device.class), &world.listened);
+        let silence = offline_after(device.class);
+        let expected = match device.class {
+            Class::Willed => wills::reference(messages, silence, &world.listened),
+            _ => reference(messages, silence, &world.listened),
+        };
         let got = told.remove(device.name.as_str()).unwrap_or_default();
         for (number, (got, expected)) in got.iter().zip(&expected).enumerate() {
             assert_eq!(got, expected, "seed {seed}, {}, event {number}", device.name);
@@ -209,8 +221,10 @@ fn agrees(world: &World, gateway: &Gateway, seed: u64) {
 
 /// An offline event lies in an outage of its device, and is told with the next tick.
 fn never_false_and_never_late(world: &World, gateway: &Gateway, seed: u64) {
+    let devices: BTreeMap<&str, &world::Device> =
+        world.devices.iter().map(|device| (device.name.as_str(), device)).collect();
     for Told { at, report } in &gateway.told {
-        let device = world.devices.iter().find(|it| it.name == report.device.as_str()).unwrap();
+        let device = devices[report.device.as_str()];
         let is_offline = report.state == PresenceState::Offline;
         if is_offline && report.cause == PresenceCause::Silence && device.class != Class::Delayed {
             let since = report.since.0;
@@ -237,7 +251,9 @@ fn never_missed(world: &World, gateway: &Gateway, seed: u64) {
         }
         for (start, end) in &device.outages {
             let listened = world.listened.at(*end) - world.listened.at(*start);
-            if listened > offline_after(device.class) + MINUTE && *end < END {
+            // A word of it may come up to a quarter of an hour after its last report.
+            let word = if device.class == Class::Willed { 15 * MINUTE } else { 0 };
+            if listened > offline_after(device.class) + word + MINUTE && *end < END {
                 outages += 1;
                 let told = offline.get(device.name.as_str());
                 let told = told.is_some_and(|all| all.iter().any(|at| start <= at && at <= end));
@@ -255,7 +271,8 @@ fn check(seed: u64, devices: usize) -> usize {
     never_missed(&world, &gateway, seed);
     gateway.engine.books().balance();
     let count = |cause| gateway.told.iter().filter(|told| told.report.cause == cause).count();
-    let causes = [PresenceCause::Delayed, PresenceCause::Changes, PresenceCause::Calm];
+    let causes =
+        [PresenceCause::Delayed, PresenceCause::Changes, PresenceCause::Calm, PresenceCause::Will];
     assert!(causes.map(count).iter().all(|count| *count > 0), "{:?}", causes.map(count));
     gateway.told.len()
 }

@@ -90,8 +90,8 @@ step 600 'lints, with points to be killed at' cargo clippy --all-targets --featu
 step 900 'lints, as for a gateway' cargo clippy --all-targets --no-default-features --features shell -- -D warnings
 step 600 'lints, of the core without I/O' cargo clippy --all-targets --no-default-features -- -D warnings
 step 600 'documentation' env RUSTDOCFLAGS='-D warnings' cargo doc --no-deps --document-private-items
-step 900 'unit tests' cargo test --lib --bins
-step 900 'unit tests, as for a gateway' cargo test --lib --bins --no-default-features --features shell
+step 1500 'unit tests' cargo test --lib --bins
+step 1500 'unit tests, as for a gateway' cargo test --lib --bins --no-default-features --features shell
 step 300 'doc tests' cargo test --doc
 
 has mosquitto mosquitto || true

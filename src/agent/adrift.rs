@@ -14,7 +14,8 @@ use super::{STORE_PAUSES, Session};
 use crate::clock::{Clock, Keeper};
 use crate::config::Config;
 use crate::egress::{Egress, EgressEvent};
-use crate::status::socket::Server;
+use crate::status::question::{Answer, Ask};
+use crate::status::socket::{Request, Server};
 use crate::status::{LinkState, Status, health};
 use crate::store::StoreError;
 use crate::time::{ClockStatus, MonoTime};
@@ -88,7 +89,7 @@ impl<'a> Adrift<'a> {
             tokio::select! {
                 () = &mut *shutdown => return false,
                 () = sleep_until(until) => return true,
-                request = server.next() => request.answer(self.judged()),
+                request = server.next() => self.on_asked(request),
                 event = self.egress.next() => self.on_egress(&event),
                 () = sleep_until(look_at) => self.look(),
                 () = self.keeper.changed() => self.on_clock(),
@@ -100,6 +101,16 @@ impl<'a> Adrift<'a> {
     async fn leave(mut self) {
         say_farewell(&mut self.egress, self.clock, &self.status.generation);
         self.egress.close().await;
+    }
+
+    fn on_asked(&mut self, request: Request) {
+        match request.ask {
+            Ask::Status {} => request.status(self.judged()),
+            Ask::Devices { .. } | Ask::Device { .. } | Ask::Forget { .. } => {
+                let message = "the store cannot be used; `tidegate status` says why";
+                request.answer(&Answer::Refused(message.to_owned()));
+            }
+        }
     }
 
     fn judged(&mut self) -> &Status {

@@ -1,4 +1,4 @@
-//! `tidegate device`: the devices that the store knows, while the agent is stopped.
+//! `tidegate device`: the devices that the agent knows. It is asked while it runs; else its store is read.
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -7,10 +7,12 @@ use chrono::DateTime;
 use clap::Subcommand;
 
 use super::{Failure, exit};
-use crate::agent::devices;
+use crate::agent::devices::{answer_from_store, store_name};
+use crate::agent::status_places;
 use crate::clock::Clock;
 use crate::config::Config;
-use crate::engine::overview::DeviceView;
+use crate::status::asking::{AskError, ask_for};
+use crate::status::question::{self, Answer, Ask};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Device {
@@ -29,76 +31,89 @@ pub(super) enum Device {
     },
 }
 
+impl Device {
+    fn ask(&self, config: &Config) -> Result<Ask, Failure> {
+        let store = store_name(config);
+        Ok(match self {
+            Self::List => Ask::Devices { store, from: 0 },
+            Self::Show { device } => {
+                let (region, device) = parts(device)?;
+                Ask::Device { store, region, device }
+            }
+            Self::Forget { device } => {
+                let (region, device) = parts(device)?;
+                Ask::Forget { store, region, device }
+            }
+        })
+    }
+}
+
 pub(super) fn run(config: &Config, command: &Device) -> Result<ExitCode, Failure> {
     if !config.store.path.exists() {
         let path = config.store.path.display();
         return Err(Failure::new(exit::NO_INPUT, format!("{path}: there is no store yet")));
     }
-    match command {
-        Device::List => {
-            let all = all(config)?;
+    let answer = answer(config, &command.ask(config)?)?;
+    match (command, answer) {
+        (Device::List, Answer::Devices(page)) => {
+            let mut all = page.devices;
+            all.sort_by(|a, b| (&a.region, &a.device).cmp(&(&b.region, &b.device)));
             print(all.iter().map(row))
         }
-        Device::Show { device } => {
-            let (region, name) = parts(device)?;
-            let all = all(config)?;
-            let is_it =
-                |it: &&DeviceView| it.region.as_str() == region && it.device.as_str() == name;
-            let found = all.iter().find(is_it).ok_or_else(|| unknown(device))?;
-            print(described(found))
+        (Device::Show { device }, Answer::Devices(page)) => {
+            print(described(page.devices.first().ok_or_else(|| unknown(device))?))
         }
-        Device::Forget { device } => {
-            let (region, name) = parts(device)?;
-            let forgotten = devices::forget(config, Clock::start().now(), region, name);
-            match forgotten.map_err(|error| Failure::new(exit::UNAVAILABLE, error))? {
-                true => print([format!("{device} is forgotten")]),
-                false => Err(unknown(device)),
-            }
+        (Device::Forget { device }, Answer::Forgotten(true)) => {
+            print([format!("{device} is forgotten")])
         }
+        (Device::Forget { device }, Answer::Forgotten(false)) => Err(unknown(device)),
+        (_, Answer::Refused(why)) => Err(Failure::new(exit::UNAVAILABLE, why)),
+        (_, other) => Err(Failure::new(exit::UNAVAILABLE, format!("the agent says {other:?}"))),
     }
 }
 
-fn all(config: &Config) -> Result<Vec<DeviceView>, Failure> {
-    let mut all = devices::list(config, Clock::start().now())
-        .map_err(|error| Failure::new(exit::UNAVAILABLE, error))?;
-    all.sort_by(|a, b| (&a.region, &a.device).cmp(&(&b.region, &b.device)));
-    Ok(all)
+/// Of the agent that runs, else of its store.
+fn answer(config: &Config, ask: &Ask) -> Result<Answer, Failure> {
+    let places = status_places(config);
+    let nobody = match super::runtime()?.block_on(ask_for(&places, ask)) {
+        Ok(answer) => return Ok(answer),
+        Err(nobody @ AskError::Nobody(_)) => nobody,
+        Err(error) => return Err(Failure::new(exit::UNAVAILABLE, error)),
+    };
+    answer_from_store(config, Clock::start().now(), ask)
+        .map_err(|error| Failure::new(exit::UNAVAILABLE, format!("{error} ({nobody})")))
 }
 
-fn parts(device: &str) -> Result<(&str, &str), Failure> {
+fn parts(device: &str) -> Result<(String, String), Failure> {
     let message = || format!("{device:?} is no device: write its region and its name, north/m-17");
-    device.split_once('/').ok_or_else(|| Failure::new(exit::USAGE, message()))
+    let parts = device.split_once('/');
+    let parts = parts.map(|(region, name)| (region.to_owned(), name.to_owned()));
+    parts.ok_or_else(|| Failure::new(exit::USAGE, message()))
 }
 
 fn unknown(device: &str) -> Failure {
     Failure::new(exit::DATA_ERROR, format!("{device}: nothing was told of such a device"))
 }
 
-fn row(device: &DeviceView) -> String {
+fn row(device: &question::Device) -> String {
     let name = format!("{}/{}", device.region, device.device);
-    let (state, since) = state(device);
-    format!(
-        "{name:32} {state:10} since {since:24} last seen {}",
-        moment(device.last_seen.map(|at| at.0))
-    )
+    let (state, since) = (state(device), moment(device.since));
+    format!("{name:32} {state:10} since {since:24} last seen {}", moment(device.last_seen))
 }
 
-fn described(device: &DeviceView) -> Vec<String> {
-    let (state, since) = state(device);
+fn described(device: &question::Device) -> Vec<String> {
     vec![
         format!("device        {}/{}", device.region, device.device),
-        format!("state         {state} since {since}"),
-        format!("last seen     {}", moment(device.last_seen.map(|at| at.0))),
-        format!("watermark     {}", moment(device.watermark.map(|at| at.0))),
+        format!("state         {} since {}", state(device), moment(device.since)),
+        format!("last seen     {}", moment(device.last_seen)),
+        format!("watermark     {}", moment(device.watermark)),
         format!("open windows  {}", device.open_windows),
     ]
 }
 
-fn state(device: &DeviceView) -> (String, String) {
-    let word = |state| serde_json::to_value(state).ok()?.as_str().map(str::to_owned);
-    let state = device.state.and_then(|(state, _)| word(state));
-    let since = moment(device.state.map(|(_, since)| since.0));
-    (state.unwrap_or_else(|| "unknown".to_owned()), since)
+fn state(device: &question::Device) -> String {
+    let word = serde_json::to_value(device.state).ok();
+    word.as_ref().and_then(|word| word.as_str()).unwrap_or("unknown").to_owned()
 }
 
 fn moment(time: Option<i64>) -> String {

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use crate::agent::status_places;
 use crate::config::{self, Config};
-use crate::status::socket::ask_at;
+use crate::status::asking::ask_at;
 use crate::status::table::table;
 
 /// Nothing is known of the agent: what monitoring calls unknown.

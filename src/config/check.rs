@@ -121,6 +121,7 @@ pub(super) fn config(layers: Layers) -> Result<Config, ConfigErrors> {
             .map_or(Span::from_mins(1), |gap| gap.0),
         limits: bounds(&limits, broker.max_payload),
     };
+    room_for_expected(&mut review, &engine);
     ConfigErrors::unless_empty(review.findings)?;
     Ok(Config {
         gateway,
@@ -200,6 +201,17 @@ fn watermark_interval(raw: &raw::Watermarks, flink: bool) -> Span {
 
 fn regions(regions: &[raw::Region]) -> Vec<RegionId> {
     regions.iter().filter_map(|region| region.name.as_deref()).map(RegionId::from).collect()
+}
+
+/// Who is expected takes room, whether it speaks or not.
+fn room_for_expected(review: &mut Review<'_>, engine: &Engine) {
+    let expected: usize = engine.sources.sources.iter().map(|source| source.expects.len()).sum();
+    let room = engine.limits.max_devices;
+    if expected > room {
+        let message =
+            format!("{expected} devices are expected, and there is room for {room}; raise it");
+        review.refuse(&KeyPath::dotted("limits.max-devices"), message);
+    }
 }
 
 fn bounds(raw: &raw::Limits, max_payload: usize) -> Limits {

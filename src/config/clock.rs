@@ -72,7 +72,7 @@ fn server(text: &str) -> Option<ServerName> {
     };
     let plain = |c: char| c.is_ascii_alphanumeric() || "-._:%".contains(c);
     (!host.is_empty() && host.chars().all(plain))
-        .then(|| ServerName { host: host.to_ascii_lowercase().into(), port })
+        .then(|| ServerName { host: host.to_ascii_lowercase(), port })
 }
 
 impl Config {

@@ -252,6 +252,7 @@ policy_table! {
         metric: Vec<Metric>,
         status: Vec<SourceStatus>,
         expects: Vec<String>,
+        expects_file: PathBuf,
     }
 }
 
@@ -400,7 +401,7 @@ words! {
 }
 words! {
     /// `scope` of a status
-    StatusScope { Device, Region }
+    StatusScope { Device, Region, Source }
 }
 words! {
     /// `watermarks.scope`

@@ -1,5 +1,8 @@
 //! What of a source tells who is there: status topics, and devices that are expected.
 
+use std::collections::BTreeSet;
+use std::fs;
+
 use super::check::Review;
 use super::finding::KeyPath;
 use super::raw;
@@ -29,6 +32,7 @@ fn status(review: &mut Review<'_>, path: &KeyPath, raw: &raw::SourceStatus) -> O
     };
     let scope = match raw.scope {
         Some(raw::StatusScope::Region) => Scope::Region,
+        Some(raw::StatusScope::Source) => Scope::Source,
         Some(raw::StatusScope::Device) | None => Scope::Device,
     };
     let named = |place: &Option<super::values::Place>, usual: &str| {
@@ -56,25 +60,62 @@ fn status(review: &mut Review<'_>, path: &KeyPath, raw: &raw::SourceStatus) -> O
     Some(spec)
 }
 
-/// `region/device` of each device that is expected; the first slash divides them.
+/// The devices that are expected, of the list in the configuration and of the file that it names.
 pub(super) fn expects(
     review: &mut Review<'_>,
     path: &KeyPath,
     raw: &raw::Source,
 ) -> Vec<(RegionId, DeviceId)> {
-    let mut all: Vec<(RegionId, DeviceId)> = Vec::new();
+    let mut all = Expected::default();
     for (at, name) in raw.expects.iter().flatten().enumerate() {
-        let path = path.key("expects").index(at);
-        match name.split_once('/') {
-            Some((region, device)) if !region.is_empty() && !device.is_empty() => {
-                let one = (RegionId::from(region), DeviceId::from(device));
-                if all.contains(&one) {
-                    review.refuse(&path, "named twice; leave one out");
-                }
-                all.push(one);
-            }
-            _ => review.refuse(&path, "expected a region and a device: \"north/m-17\""),
+        if let Err(mistake) = all.add(name) {
+            review.refuse(&path.key("expects").index(at), mistake);
         }
     }
-    all
+    if let Some(file) = &raw.expects_file {
+        let path = path.key("expects-file");
+        match fs::read_to_string(file) {
+            Ok(text) => all.add_lines(&text, |mistake| review.refuse(&path, mistake)),
+            Err(error) => review.refuse(&path, format!("cannot be read: {error}")),
+        }
+    }
+    all.in_order
+}
+
+/// More mistakes in one file than anybody reads at once.
+const MOST_MISTAKES: usize = 20;
+
+/// Devices that are expected, each once.
+#[derive(Default)]
+struct Expected {
+    in_order: Vec<(RegionId, DeviceId)>,
+    known: BTreeSet<String>,
+}
+
+impl Expected {
+    /// Adds `region/device`; the first slash divides them.
+    fn add(&mut self, name: &str) -> Result<(), &'static str> {
+        match name.split_once('/') {
+            Some((region, device)) if !region.is_empty() && !device.is_empty() => {
+                if !self.known.insert(name.to_owned()) {
+                    return Err("named twice; leave one out");
+                }
+                self.in_order.push((RegionId::from(region), DeviceId::from(device)));
+                Ok(())
+            }
+            _ => Err("expected a region and a device: \"north/m-17\""),
+        }
+    }
+
+    /// One a line; blanks around it, empty lines and those that begin with `#` say nothing.
+    fn add_lines(&mut self, text: &str, mut refuse: impl FnMut(String)) {
+        // What some editors begin a file with.
+        let text = text.trim_start_matches('\u{feff}');
+        let lines = text.lines().enumerate().map(|(at, line)| (at + 1, line.trim()));
+        let names = lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
+        let mistakes = names.filter_map(|(number, name)| {
+            self.add(name).err().map(|mistake| format!("line {number}, {name:?}: {mistake}"))
+        });
+        mistakes.take(MOST_MISTAKES).for_each(&mut refuse);
+    }
 }

@@ -28,22 +28,50 @@ pub(super) struct StatusNews {
     pub(super) online: Option<bool>,
 }
 
+impl StatusNews {
+    /// As if it were a record, so that a copy of it is recognised.
+    pub(super) fn item<'a>(&'a self, content: &'a [u8]) -> Item<'a> {
+        Item {
+            device: &self.device,
+            region: &self.region,
+            time: Stamp::Undeclared,
+            unit: None,
+            heartbeat: false,
+            idle: false,
+            values: &[],
+            content,
+        }
+    }
+}
+
 impl Engine {
     /// A record that is neither retained nor a duplicate was judged: is it news, and what does it say of its device?
     pub(super) fn on_news(
         &mut self,
         index: usize,
         verdict: Verdict,
-        arrival: Option<ArrivalTime>,
+        message: &Message<'_>,
         out: &mut Effects,
     ) {
-        let Some(arrival) = arrival else { return };
+        let Some(arrival) = message.arrival else { return };
         let Some(age) = self.age_of_news(index, verdict, arrival) else { return };
+        let held = message.heard.map_or(Span::ZERO, |heard| self.listening.duration() - heard);
+        let age = Age { held: held.max(Span::ZERO), ..age };
         let now = Moment { wall: arrival, heard: self.listening.duration() };
         let device = &mut self.devices[index];
         let told = device.presence.on_news(&device.policy.presence, now, age);
         self.tell_presence(index, told, out);
         self.arm_presence(index);
+    }
+
+    /// A message of it is held while we listen: it lives, whenever that is.
+    pub(super) fn on_life(&mut self, index: usize, message: &Message<'_>, out: &mut Effects) {
+        if self.listening.is_caught_up() && self.devices[index].source == message.source {
+            let arrival = message.arrival.map(ArrivalTime::stamped);
+            arrival.into_iter().for_each(|at| {
+                self.on_news(index, Verdict::Arrival(at), message, out);
+            });
+        }
     }
 
     /// Its age, of none where its time is not trusted: whoever sends a wrong time is alive. `None`: it is no news.
@@ -60,7 +88,8 @@ impl Engine {
             {
                 let sent = ArrivalTime(at.0);
                 let whole = (arrival - sent).max(Span::ZERO);
-                Some(Age { whole, listened: self.listening.heard_between(sent, arrival) })
+                let listened = self.listening.heard_between(sent, arrival);
+                Some(Age { whole, listened, ..Age::default() })
             }
             Verdict::Quarantined(Reason::OtherSource, _) => None,
             Verdict::Accepted(_)
@@ -91,7 +120,7 @@ impl Engine {
         message: Message<'_>,
         out: &mut Effects,
     ) {
-        let StatusNews { source, scope, region, device, online } = status;
+        let StatusNews { source, scope, online, .. } = status;
         let Some(online) = *online else {
             self.books.ignored += 1;
             return;
@@ -100,30 +129,20 @@ impl Engine {
         self.books.records += 1;
         let message = Message { source: *source, ..message };
         match scope {
-            Scope::Device => self.on_device_status(region, device, online, &message, out),
-            Scope::Region => self.on_region_status(region, online, &message, out),
+            Scope::Device => self.on_device_status(status, online, &message, out),
+            Scope::Region | Scope::Source => self.on_parent_status(status, online, &message, out),
         }
     }
 
     fn on_device_status(
         &mut self,
-        region: &str,
-        name: &str,
+        status: &StatusNews,
         online: bool,
         message: &Message<'_>,
         out: &mut Effects,
     ) {
-        let item = Item {
-            device: name,
-            region,
-            time: Stamp::Undeclared,
-            unit: None,
-            heartbeat: false,
-            idle: false,
-            values: &[],
-            content: message.publish.payload,
-        };
-        let known = self.find_device(region, name);
+        let item = status.item(message.publish.payload);
+        let known = self.find_device(item.region, item.device);
         if message.publish.retain && (online || known.is_none()) {
             self.books.retained_ignored += 1; // it says nothing of now
             return;
@@ -140,34 +159,50 @@ impl Engine {
         let Some(now) = self.moment(message) else { return };
         if online {
             // Of now, whatever time is in it.
-            self.on_news(device, Verdict::Arrival(now.wall.stamped()), message.arrival, out);
+            self.on_news(device, Verdict::Arrival(now.wall.stamped()), message, out);
         } else {
             self.on_death(device, now, PresenceCause::Will, !message.publish.retain, out);
         }
     }
 
-    /// What a region's devices hang on is gone: each is suspect, and its own silence decides. That it is there again says
-    /// nothing of them.
-    fn on_region_status(
+    /// What devices hang on is gone: each is suspect, and its own silence decides. That it is there again says nothing of
+    /// them.
+    fn on_parent_status(
         &mut self,
-        region: &str,
+        status: &StatusNews,
         online: bool,
         message: &Message<'_>,
         out: &mut Effects,
     ) {
-        let Some(region) = self.region_by_name.get(region).copied().filter(|_| !online) else {
-            *(if message.publish.retain {
-                &mut self.books.retained_ignored
-            } else {
-                &mut self.books.valueless
-            }) += 1;
+        let devices = if online { Vec::new() } else { self.behind(status) };
+        let retained = message.publish.retain;
+        if retained && devices.is_empty() {
+            self.books.retained_ignored += 1;
             return;
-        };
+        }
+        if !retained && !self.is_new(0, status.item(message.publish.payload), message) {
+            self.books.duplicate += 1;
+            return;
+        }
         self.books.valueless += 1;
         let Some(now) = self.moment(message) else { return };
-        for member in 0..self.regions[region].members.len() {
-            let device = self.regions[region].members[member];
+        for device in devices {
             self.on_death(device, now, PresenceCause::Parent, false, out);
+        }
+    }
+
+    /// The devices that hang on it.
+    fn behind(&self, status: &StatusNews) -> Vec<usize> {
+        match status.scope {
+            Scope::Device => Vec::new(),
+            Scope::Region => {
+                let region = self.region_by_name.get(status.region.as_str());
+                region.map_or_else(Vec::new, |region| self.regions[*region].members.clone())
+            }
+            Scope::Source => {
+                let is_of_it = |device: &usize| self.devices[*device].source == status.source;
+                (0..self.devices.len()).filter(is_of_it).collect()
+            }
         }
     }
 
@@ -267,13 +302,11 @@ impl Engine {
     }
 
     /// An operator no longer misses a device: it leaves the counts, and is told as `forgotten`. A tombstone stays, with
-    /// its watermark and its open windows, so that nothing moves and nothing is told twice. Says whether there was one.
-    pub fn forget(&mut self, region: &str, name: &str, now: Now, out: &mut Effects) -> bool {
-        let Some(index) = self.find_device(region, name) else { return false };
+    /// its watermark and its open windows, so that nothing moves and nothing is told twice.
+    pub(super) fn on_forget(&mut self, region: &str, name: &str, now: Now, out: &mut Effects) {
+        let Some(index) = self.find_device(region, name) else { return };
         let told = self.devices[index].presence.forget(now.wall, PresenceCause::Asked);
-        let is_one = told.is_some();
         self.tell_presence(index, told, out);
-        is_one
     }
 
     pub(super) fn count_forgotten(&mut self, index: usize) {

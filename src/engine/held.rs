@@ -11,6 +11,7 @@
 use std::ops::Range;
 
 use crate::engine::Engine;
+use crate::engine::attendance::StatusNews;
 use crate::engine::codec::{Reader, Writer};
 use crate::engine::effect::Effects;
 use crate::engine::gate::{Moment, Ruling};
@@ -20,8 +21,8 @@ use crate::engine::snapshot::{HELD, key};
 use crate::time::{ArrivalTime, MonoTime, Now, Span};
 use crate::wire::decode::{Decoded, Scratch};
 
-/// Version of the record of a held message.
-const RECORD: u8 = 1;
+/// Version of the record of a held message. The one before did not say how much had been listened.
+const RECORD: u8 = 2;
 
 /// How it is with what is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +42,8 @@ pub struct Holding {
 /// A held message as its record has it.
 struct Record<'a> {
     at: Moment,
+    /// Listened duration when it came.
+    heard: Option<Span>,
     retain: bool,
     dup: bool,
     topic: &'a str,
@@ -54,7 +57,9 @@ impl<'a> Record<'a> {
         let mut w = Writer(Vec::with_capacity(40 + self.topic.len() + self.payload.len()));
         w.u8(RECORD).u8(u8::from(self.retain) | u8::from(self.dup) << 1);
         w.0.extend(self.at.boot.to_be_bytes());
-        w.signed(self.at.mono.0).text(self.topic).unsigned(self.redelivered.len() as u64);
+        w.signed(self.at.mono.0);
+        w.signed(self.heard.map_or(i64::MIN, |heard| heard.0));
+        w.text(self.topic).unsigned(self.redelivered.len() as u64);
         w.0.extend(self.redelivered);
         w.0.extend(self.payload);
         w.0
@@ -62,16 +67,17 @@ impl<'a> Record<'a> {
 
     fn read(value: &'a [u8]) -> Option<Self> {
         let mut r = Reader(value);
-        (r.u8()? == RECORD).then_some(())?;
+        let version = r.u8().filter(|version| (1..=RECORD).contains(version))?;
         let flags = r.u8()?;
         let (boot, rest) = r.0.split_first_chunk()?;
         r.0 = rest;
         let at = Moment { boot: u128::from_be_bytes(*boot), mono: MonoTime(r.signed()?) };
+        let heard = if version > 1 { Some(Span(r.signed()?)) } else { None };
         let topic = r.text()?;
         let bits = r.small()?;
         let (redelivered, payload) = r.0.split_at_checked(bits)?;
         let (retain, dup) = (flags & 1 != 0, flags & 2 != 0);
-        Some(Self { at, retain, dup, topic, redelivered, payload })
+        Some(Self { at, heard, retain, dup, topic, redelivered, payload })
     }
 }
 
@@ -131,19 +137,35 @@ impl Engine {
         })
     }
 
-    /// Holds a message, of which `scratch` has the items.
-    pub(super) fn hold(&mut self, message: &Message<'_>, scratch: &Scratch) {
+    /// Holds a message, of which `scratch` has the items. Whoever sent it is alive now, whatever time it is.
+    pub(super) fn hold(&mut self, message: &Message<'_>, scratch: &Scratch, out: &mut Effects) {
         let mut redelivered = vec![0; scratch.len().div_ceil(8)];
         for index in 0..scratch.len() {
             let item = scratch.item(index, message.publish.payload);
-            let judged_now = self.settings.deduplicate && !message.publish.retain && !item.idle;
-            if judged_now && item.time.raw().is_none() && !self.is_new(index, item, message) {
+            if message.publish.retain || item.idle || item.time.raw().is_some() {
+                continue;
+            }
+            if self.settings.deduplicate && !self.is_new(index, item, message) {
                 redelivered[index / 8] |= 1 << (index % 8);
+            } else if let Some(device) = self.find_device(item.region, item.device) {
+                self.on_life(device, message, out);
             }
         }
+        self.hold_message(message, &redelivered);
+    }
+
+    /// The same of one that says who is there.
+    pub(super) fn hold_status(&mut self, status: &StatusNews, message: &Message<'_>) {
+        let item = status.item(message.publish.payload);
+        let is_new = message.publish.retain || self.is_new(0, item, message);
+        self.hold_message(message, &[u8::from(!is_new)]);
+    }
+
+    fn hold_message(&mut self, message: &Message<'_>, redelivered: &[u8]) {
         let Publish { retain, dup, payload, .. } = message.publish;
         let (at, topic) = (self.gate.moment(message.mono), message.topic);
-        let record = Record { at, retain, dup, topic, redelivered: &redelivered, payload };
+        let heard = Some(self.listening.duration());
+        let record = Record { at, heard, retain, dup, topic, redelivered, payload };
         self.gate.hold(record.write(), message.mono);
         self.books.held += 1;
     }
@@ -175,13 +197,10 @@ impl Engine {
         }
         let message = self.message_of(&record, now);
         if let Some(status) = self.read_status(message.publish) {
-            if self.gate.ruling_of_held() == Ruling::Hold {
-                self.gate.keep(number, record.at);
-            } else {
-                self.gate.release(number, value.len(), record.at);
-                self.books.held -= 1;
-                self.on_status(&status, Message { topic: record.topic, ..message }, out);
-            }
+            // Its time is that of its arrival, which silence goes by whatever the clock.
+            self.gate.release(number, value.len(), record.at);
+            self.books.held -= 1;
+            self.on_status(&status, Message { topic: record.topic, ..message }, out);
             return;
         }
         let mut scratch = std::mem::take(&mut self.scratch);
@@ -221,6 +240,7 @@ impl Engine {
             arrival,
             told_at: Some(now.wall),
             mono: record.at.mono,
+            heard: record.heard,
             origin,
             redelivered: record.redelivered,
         }

@@ -23,6 +23,13 @@ pub enum Input<'a> {
     },
     /// There are no more held messages than came.
     HeldEnd,
+    /// An operator no longer misses a device.
+    Forget {
+        /// Its region.
+        region: &'a str,
+        /// Its name.
+        device: &'a str,
+    },
     /// The input is at its end (replay): everything still open fires.
     End,
 }

@@ -49,6 +49,8 @@ pub(super) struct Message<'a> {
     pub(super) told_at: Option<ArrivalTime>,
     /// When it came; of another boot it means nothing.
     pub(super) mono: MonoTime,
+    /// Listened duration when it came, if it was held.
+    pub(super) heard: Option<Span>,
     pub(super) origin: Origin,
     /// Of a held message, a bit for each item: it has no device time, and was a redelivery.
     pub(super) redelivered: &'a [u8],
@@ -84,6 +86,7 @@ impl Engine {
             arrival,
             told_at: arrival,
             mono,
+            heard: None,
             origin,
             redelivered: &[],
         };
@@ -91,7 +94,7 @@ impl Engine {
         scratch.clear();
         if let Some(status) = self.read_status(publish) {
             if status.online.is_some() && self.is_to_be_held(&message, &scratch) {
-                self.hold(&message, &scratch);
+                self.hold_status(&status, &message);
             } else {
                 self.on_status(&status, message, out);
             }
@@ -100,7 +103,7 @@ impl Engine {
         }
         let (decoded, message) = self.decode(message, &mut scratch);
         if decoded == Decoded::Items && self.is_to_be_held(&message, &scratch) {
-            self.hold(&message, &scratch);
+            self.hold(&message, &scratch, out);
         } else {
             self.process(decoded, message, &scratch, out);
         }
@@ -243,7 +246,7 @@ impl Engine {
             verdict = Verdict::Quarantined(Reason::OtherSource, None);
         }
         if !message.publish.retain {
-            self.on_news(device, verdict, message.arrival, out);
+            self.on_news(device, verdict, message, out);
         }
         let device_time = item.time.raw();
         let moved = |method, offset| Some(Moved { device_time, offset, method });

@@ -14,6 +14,8 @@ use crate::time::{ArrivalTime, MonoTime, Now, Span};
 enum Hearing {
     /// Not connected, or what the broker had queued is still coming; and why.
     Deaf(GapCause),
+    /// We hear, and first go through what was held.
+    Busy,
     /// Everything received so far is processed; accounted up to this moment.
     CaughtUp(Now),
 }
@@ -72,7 +74,7 @@ impl Listening {
     /// has set it to since.
     pub fn carried(&self, now: Now) -> Now {
         match self.hearing {
-            Hearing::Deaf(_) => now,
+            Hearing::Deaf(_) | Hearing::Busy => now,
             Hearing::CaughtUp(since) => {
                 let elapsed = Span((now.mono - since.mono).0.max(0));
                 Now { wall: now.wall.min(since.wall + elapsed), ..now }
@@ -98,7 +100,7 @@ impl Listening {
     /// Where both scales will stand at `now`, never behind where they stand.
     pub fn at(&self, now: Now) -> (ArrivalTime, Span) {
         match self.hearing {
-            Hearing::Deaf(_) => (self.stamp, self.duration),
+            Hearing::Deaf(_) | Hearing::Busy => (self.stamp, self.duration),
             Hearing::CaughtUp(since) => {
                 let elapsed = Span((now.mono - since.mono).0.max(0));
                 let stamp = if self.good { self.stamp.max(now.wall) } else { self.stamp };
@@ -125,14 +127,14 @@ impl Listening {
     pub fn wall(&self) -> ArrivalTime {
         match self.hearing {
             Hearing::CaughtUp(since) if !self.good => since.wall,
-            Hearing::CaughtUp(_) | Hearing::Deaf(_) => self.stamp,
+            Hearing::CaughtUp(_) | Hearing::Deaf(_) | Hearing::Busy => self.stamp,
         }
     }
 
     /// The monotonic time up to which everything that arrived was processed; `None` while we are not caught up.
     pub fn live_at(&self) -> Option<MonoTime> {
         match self.hearing {
-            Hearing::Deaf(_) => None,
+            Hearing::Deaf(_) | Hearing::Busy => None,
             Hearing::CaughtUp(since) => Some(since.mono),
         }
     }
@@ -167,14 +169,21 @@ impl Listening {
 
     /// From now on we hear nothing, or only what was queued.
     pub fn deaf(&mut self, cause: GapCause) {
-        if matches!(self.hearing, Hearing::CaughtUp(_)) {
+        if !matches!(self.hearing, Hearing::Deaf(_)) {
             self.hearing = Hearing::Deaf(cause);
         }
     }
 
-    /// Whether we hear nothing, or only what was queued.
+    /// What was held comes first. That is no gap: nothing is lost of what the devices say meanwhile, and none is told.
+    pub fn busy(&mut self) {
+        if matches!(self.hearing, Hearing::CaughtUp(_)) {
+            self.hearing = Hearing::Busy;
+        }
+    }
+
+    /// Whether we hear nothing, or only what was queued or held.
     pub fn is_deaf(&self) -> bool {
-        matches!(self.hearing, Hearing::Deaf(_))
+        !self.is_caught_up()
     }
 
     /// How much of the time from `then` to `now` we listened, by the clock. Of the gaps in it only the last is known:
@@ -218,14 +227,14 @@ impl Listening {
             Hearing::CaughtUp(since) if self.good => {
                 Some(since.mono + Span((stamp - since.wall).0.max(0)))
             }
-            Hearing::Deaf(_) | Hearing::CaughtUp(_) => None,
+            Hearing::Deaf(_) | Hearing::Busy | Hearing::CaughtUp(_) => None,
         }
     }
 
     /// The monotonic time at which the duration reaches `duration`; `None` while it stands still.
     pub fn when_duration(&self, duration: Span) -> Option<MonoTime> {
         match self.hearing {
-            Hearing::Deaf(_) => None,
+            Hearing::Deaf(_) | Hearing::Busy => None,
             Hearing::CaughtUp(since) => {
                 Some(since.mono + Span((duration - self.duration).0.max(0)))
             }

@@ -222,6 +222,7 @@ impl Engine {
             Input::Boot(boot) => self.gate.set_boot(boot),
             Input::Held { key, value } => self.on_held(key, value, now, out),
             Input::HeldEnd => self.on_held_end(now, out),
+            Input::Forget { region, device } => self.on_forget(region, device, now, out),
             Input::End => self.on_end(out),
         }
     }

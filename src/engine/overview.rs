@@ -1,7 +1,7 @@
 //! What the engine knows of itself, for whoever asks how it is. Changes nothing.
 
 use crate::engine::Engine;
-use crate::engine::device::Activity;
+use crate::engine::device::{Activity, Device};
 use crate::engine::recent::Recent;
 use crate::event::PresenceState;
 use crate::ids::{DeviceId, RegionId};
@@ -78,20 +78,33 @@ pub struct DeviceView {
     pub watermark: Option<EventTime>,
     /// Windows that are open.
     pub open_windows: usize,
+    /// Whether it can be forgotten.
+    pub is_missed: bool,
 }
 
 impl Engine {
-    /// All devices, in the order in which they were met.
-    pub fn device_views(&self) -> impl Iterator<Item = DeviceView> {
-        let stamp = self.listening.stamp();
-        self.devices.iter().map(move |device| DeviceView {
+    /// All devices but so many, in the order in which they were met.
+    pub fn device_views(&self, from: usize) -> impl Iterator<Item = DeviceView> {
+        let rest = self.devices.get(from..).unwrap_or_default();
+        rest.iter().map(|device| self.view_of(device))
+    }
+
+    /// A device, if it is known.
+    pub fn device_view(&self, region: &str, device: &str) -> Option<DeviceView> {
+        self.find_device(region, device).map(|index| self.view_of(&self.devices[index]))
+    }
+
+    fn view_of(&self, device: &Device) -> DeviceView {
+        let watermark = device.watermark(self.stamp_of(device.region));
+        DeviceView {
             region: device.region_id.clone(),
             device: device.id.clone(),
             state: device.presence.state().zip(device.presence.since()),
             last_seen: device.presence.last_seen(),
-            watermark: Some(device.watermark(stamp)).filter(|w| *w != EventTime::MIN),
+            watermark: Some(watermark).filter(|w| *w != EventTime::MIN),
             open_windows: device.panes.len(),
-        })
+            is_missed: device.presence.is_missed(),
+        }
     }
 
     /// The regions as they stand at `now`, in the order in which they were met.

@@ -86,13 +86,15 @@ pub struct Moment {
     pub heard: Span,
 }
 
-/// How old a message was when it arrived. Neither is negative.
+/// How old a message was when it arrived. None is negative.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Age {
     /// By the clock.
     pub whole: Span,
     /// What of that we listened: the rest says nothing of the device.
     pub listened: Span,
+    /// How long we have listened since it arrived, because it was held.
+    pub held: Span,
 }
 
 /// What is to be told of a device.
@@ -176,16 +178,16 @@ impl Presence {
         }
     }
 
-    /// News came at `now`. What is older than `offline-after` does not bring it online.
+    /// News came at `now`, by the wall clock; its listened duration is that of this moment. What is older than `offline-after` does not bring it online.
     pub fn on_news(&mut self, rules: &PresencePolicy, now: Moment, age: Age) -> Option<Told> {
         let seen_before = self.last_seen();
         self.last_seen = self.last_seen.max(now.wall - age.whole);
-        self.silent_from = self.silent_from.max(now.heard - age.listened);
+        self.silent_from = self.silent_from.max(now.heard - age.listened - age.held);
         let is_first =
             !matches!(self.standing, Standing::Online | Standing::Suspect | Standing::Offline);
         let is_old = match is_first {
-            true => age.listened >= rules.offline_after,
-            false => age.whole >= rules.offline_after,
+            true => age.listened + age.held >= rules.offline_after,
+            false => age.whole + age.held >= rules.offline_after,
         };
         match (is_old, self.standing) {
             (true, Standing::Online | Standing::Suspect) => None,
@@ -210,7 +212,7 @@ impl Presence {
     /// Old news of a device that is offline. When nothing else came for as long, that is told once: it lives, and what
     /// it sends comes late.
     fn on_old_news(&mut self, rules: &PresencePolicy, now: Moment, age: Age) -> Option<Told> {
-        if age.listened < rules.offline_after {
+        if age.listened + age.held < rules.offline_after {
             return None; // the rest of its age is ours
         }
         let Some(since) = self.delayed else {
@@ -292,7 +294,7 @@ impl Presence {
 
     /// Nobody misses it any more. What is known of its time is kept: should it speak again, nothing of it is told twice.
     pub fn forget(&mut self, since: ArrivalTime, cause: PresenceCause) -> Option<Told> {
-        if matches!(self.standing, Standing::Unknown | Standing::Forgotten) {
+        if !self.is_missed() {
             return None;
         }
         (self.standing, self.since, self.dirty) = (Standing::Forgotten, since, true);
@@ -300,6 +302,11 @@ impl Presence {
         self.delay_is_told = false;
         self.changes.clear();
         Some(self.told(PresenceState::Forgotten, cause))
+    }
+
+    /// Whether it can be forgotten: something was told of it, or will be.
+    pub fn is_missed(&self) -> bool {
+        !matches!(self.standing, Standing::Unknown | Standing::Forgotten)
     }
 
     /// Whether nobody misses it.

@@ -90,7 +90,7 @@ impl Engine {
             if self.gate.waits() {
                 // What is held comes first.
                 self.keep_stamps();
-                self.listening.deaf(GapCause::AgentStopped);
+                self.listening.busy();
             }
         }
         if good != self.listening.is_trusted() {

@@ -25,7 +25,9 @@ pub struct PresenceReport {
 }
 
 /// What a device is. The names are part of the upstream contract.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum PresenceState {
     /// It is declared, and nothing ever came from it.

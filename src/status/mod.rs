@@ -5,8 +5,10 @@
 //!
 //! Times are milliseconds since the epoch, UTC; spans are milliseconds. `docs/wire.md` has it field by field.
 
+pub mod asking;
 pub mod health;
 pub mod message;
+pub mod question;
 pub mod socket;
 pub mod table;
 

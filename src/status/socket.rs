@@ -1,8 +1,9 @@
-//! The socket at which the agent says how it is, and the way to ask there.
+//! The socket at which the agent says how it is, and is asked for its devices.
 //!
-//! One connection gets one JSON document and is closed; nothing is read from it. Nobody who asks can hold the agent up:
-//! it is asked at most five times a second whatever the number of connections, of which it serves eight at a time, each
-//! for five seconds at the most. A socket is a file: who may write to it may ask.
+//! One connection brings one question, a line of JSON ([`Ask`]), gets its answer and is closed. Who says nothing is told how
+//! the agent is. Nobody who asks can hold the agent up: for how it is it is asked at most five times a second whatever the
+//! number of connections, of which it serves eight at a time; a large fleet is told in pages, and no step of a connection
+//! may take longer than five seconds. A socket is a file: who may write to it may ask, and forget devices.
 
 use std::fs::{self, Permissions};
 use std::io;
@@ -11,14 +12,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::sync::{Mutex, Semaphore, mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 use tracing::{info, warn};
 
 use crate::status::Status;
+use crate::status::question::{Answer, Ask};
 
 /// Its name in the runtime directory.
 const NAME: &str = "tidegate.sock";
@@ -29,17 +31,20 @@ const MODE: u32 = 0o660;
 /// Connections served at a time; further ones wait in the kernel.
 const CONNECTIONS: usize = 8;
 
-/// How long one connection may take, and the agent to answer.
+/// How long one step of a connection may take, and the agent to answer.
 const PATIENCE: Duration = Duration::from_secs(5);
+
+/// How many times as long all of them may take.
+const STEPS: u32 = 6;
+
+/// How long somebody may be silent before he is told how the agent is.
+const SILENCE: Duration = Duration::from_millis(250);
+
+/// Longest question, in bytes.
+const LONGEST: u64 = 64 << 10;
 
 /// How long a document is good for further connections.
 const FRESH: Duration = Duration::from_millis(200);
-
-/// How long who asks waits for all of it: longer than the agent lets anybody wait.
-const ANSWER: Duration = Duration::from_secs(12);
-
-/// Longest answer that is read, in bytes.
-const LONGEST: u64 = 4 << 20;
 
 /// Longest path of a socket, in bytes.
 pub const LONGEST_PATH: usize = 107;
@@ -84,16 +89,40 @@ struct Listening {
 
 /// Somebody wants to know.
 #[derive(Debug)]
-pub struct Request(oneshot::Sender<Arc<[u8]>>);
+pub struct Request {
+    /// What.
+    pub ask: Ask,
+    reply: oneshot::Sender<Reply>,
+}
+
+/// A line, and where the next begins.
+#[derive(Clone, Debug)]
+struct Reply {
+    line: Arc<[u8]>,
+    next: Option<usize>,
+}
 
 impl Request {
-    /// Tells them.
-    pub fn answer(self, status: &Status) {
-        let mut document = serde_json::to_vec(status).expect("names and numbers only");
-        document.push(b'\n');
+    /// Tells them how the agent is.
+    pub fn status(self, status: &Status) {
         // They may have gone.
-        let _ = self.0.send(document.into());
+        let _ = self.reply.send(Reply { line: line(status), next: None });
     }
+
+    /// Answers what was asked.
+    pub fn answer(self, answer: &Answer) {
+        let next = match answer {
+            Answer::Devices(page) => page.next,
+            Answer::Forgotten(_) | Answer::OtherStore(_) | Answer::Refused(_) => None,
+        };
+        let _ = self.reply.send(Reply { line: line(answer), next });
+    }
+}
+
+fn line(document: &impl serde::Serialize) -> Arc<[u8]> {
+    let mut line = serde_json::to_vec(document).expect("names and numbers only");
+    line.push(b'\n');
+    line.into()
 }
 
 impl Server {
@@ -184,7 +213,7 @@ async fn remove_stale(path: &Path) -> Result<(), BindError> {
 
 async fn serve(listener: UnixListener, asking: mpsc::Sender<Request>, patience: Duration) {
     let room = Arc::new(Semaphore::new(CONNECTIONS));
-    let mut last: Option<(Instant, Arc<[u8]>)> = None;
+    let desk = Arc::new(Desk { asking, patience, last: Mutex::new(None) });
     loop {
         let Ok(place) = room.clone().acquire_owned().await else { return };
         let Ok((stream, _)) = listener.accept().await else {
@@ -192,71 +221,79 @@ async fn serve(listener: UnixListener, asking: mpsc::Sender<Request>, patience: 
             sleep(FRESH).await;
             continue;
         };
-        if last.as_ref().is_none_or(|(since, _)| since.elapsed() >= FRESH) {
-            last = ask(&asking, patience).await.map(|document| (Instant::now(), document));
-        }
-        // Without an answer they get nothing, which says that the agent is busy.
-        let Some((_, document)) = last.clone() else { continue };
+        let desk = desk.clone();
         tokio::spawn(async move {
             let _place = place;
-            let _too_slow = timeout(patience, send(stream, &document)).await;
+            let _gone_or_too_slow = timeout(patience * STEPS, desk.serve(stream)).await;
         });
     }
 }
 
-async fn ask(asking: &mpsc::Sender<Request>, patience: Duration) -> Option<Arc<[u8]>> {
-    let (answer, answered) = oneshot::channel();
-    let asked = async {
-        asking.send(Request(answer)).await.ok()?;
-        answered.await.ok()
-    };
-    timeout(patience, asked).await.ok().flatten()
+/// What the connections have in common.
+struct Desk {
+    asking: mpsc::Sender<Request>,
+    patience: Duration,
+    /// How the agent was when it was last asked.
+    last: Mutex<Option<(Instant, Reply)>>,
 }
 
-async fn send(mut stream: UnixStream, document: &[u8]) -> io::Result<()> {
-    stream.write_all(document).await?;
-    stream.shutdown().await
-}
-
-/// Why nothing is known of the agent.
-#[derive(Debug, thiserror::Error)]
-pub enum AskError {
-    /// Nobody listens.
-    #[error("the agent cannot be reached: {}", .0.join("; "))]
-    Nobody(Vec<String>),
-    /// Somebody listens and does not say anything in time.
-    #[error("{0}: the agent is there and does not answer; it is busy or hangs")]
-    Silent(PathBuf),
-    /// What came is no status.
-    #[error("{0}: what came is no status: {1}")]
-    Unreadable(PathBuf, serde_json::Error),
-}
-
-/// Asks at the first of these places at which somebody listens. Returns the document as it came, too.
-///
-/// # Errors
-/// There is no agent, or none that answers.
-pub async fn ask_at(places: &[PathBuf]) -> Result<(Status, String), AskError> {
-    let mut failed = Vec::new();
-    for path in places {
-        match timeout(ANSWER, read(path)).await {
-            Ok(Ok(text)) if !text.is_empty() => {
-                let status = serde_json::from_str(&text);
-                let status = status.map_err(|error| AskError::Unreadable(path.clone(), error))?;
-                return Ok((status, text));
+impl Desk {
+    async fn serve(&self, mut stream: UnixStream) -> io::Result<()> {
+        match timeout(self.patience, question(&mut stream)).await?? {
+            Ok(Ask::Status {}) => {
+                // Without an answer they get nothing, which says that the agent is busy.
+                let Some(reply) = self.status().await else { return Ok(()) };
+                self.send(&mut stream, &reply).await?;
             }
-            Ok(Err(error)) => failed.push(format!("{}: {error}", path.display())),
-            Ok(Ok(_)) | Err(_) => return Err(AskError::Silent(path.clone())),
+            Ok(mut ask) => loop {
+                let Some(reply) = self.ask(ask.clone()).await else { return Ok(()) };
+                self.send(&mut stream, &reply).await?;
+                let Some(next) = reply.next else { break };
+                ask = ask.page(next);
+            },
+            Err(refused) => {
+                let line = line(&Answer::Refused(refused));
+                self.send(&mut stream, &Reply { line, next: None }).await?;
+            }
         }
+        stream.shutdown().await
     }
-    Err(AskError::Nobody(failed))
+
+    async fn status(&self) -> Option<Reply> {
+        let mut last = self.last.lock().await;
+        if last.as_ref().is_none_or(|(since, _)| since.elapsed() >= FRESH) {
+            *last = self.ask(Ask::Status {}).await.map(|reply| (Instant::now(), reply));
+        }
+        last.as_ref().map(|(_, reply)| reply.clone())
+    }
+
+    async fn ask(&self, ask: Ask) -> Option<Reply> {
+        let (reply, answered) = oneshot::channel();
+        let asked = async {
+            self.asking.send(Request { ask, reply }).await.ok()?;
+            answered.await.ok()
+        };
+        timeout(self.patience, asked).await.ok().flatten()
+    }
+
+    async fn send(&self, stream: &mut UnixStream, reply: &Reply) -> io::Result<()> {
+        timeout(self.patience, stream.write_all(&reply.line)).await?
+    }
 }
 
-async fn read(path: &Path) -> io::Result<String> {
-    let stream = UnixStream::connect(path).await?;
-    let mut text = String::new();
-    stream.take(LONGEST).read_to_string(&mut text).await?;
-    Ok(text)
+/// What somebody wants, or why that is no question.
+async fn question(stream: &mut UnixStream) -> io::Result<Result<Ask, String>> {
+    let mut reader = BufReader::new(stream.take(LONGEST));
+    match timeout(SILENCE, reader.fill_buf()).await {
+        Err(_) => return Ok(Ok(Ask::Status {})),
+        Ok(begun) => begun?,
+    };
+    let mut text = Vec::new();
+    reader.read_until(b'\n', &mut text).await?;
+    if text.trim_ascii().is_empty() {
+        return Ok(Ok(Ask::Status {}));
+    }
+    Ok(serde_json::from_slice(&text).map_err(|error| format!("no question: {error}")))
 }
 
 #[cfg(test)]

@@ -15,6 +15,8 @@ pub enum Scope {
     Device,
     /// What all devices of a region hang on: a bridge, a concentrator.
     Region,
+    /// What all devices of its source hang on, of whatever region.
+    Source,
 }
 
 /// How to read the status messages of one topic, as configured.
@@ -134,9 +136,12 @@ impl StatusTopic {
         };
         let device = match spec.scope {
             Scope::Device => Place::of(&spec.device, &template, "device")?,
-            Scope::Region => Place::Const("".into()),
+            Scope::Region | Scope::Source => Place::Const("".into()),
         };
-        let region = Place::of(&spec.region, &template, "region")?;
+        let region = match spec.scope {
+            Scope::Device | Scope::Region => Place::of(&spec.region, &template, "region")?,
+            Scope::Source => Place::Const("".into()),
+        };
         let (online, offline) = (spec.online.clone(), spec.offline.clone());
         Ok(Self { template, word, online, offline, scope: spec.scope, device, region })
     }
@@ -158,7 +163,11 @@ impl StatusTopic {
             }
         });
         let (device, region) = (self.device.read(&segments), self.region.read(&segments));
-        let is_named = !region.is_empty() && (self.scope == Scope::Region || !device.is_empty());
+        let is_named = match self.scope {
+            Scope::Device => !region.is_empty() && !device.is_empty(),
+            Scope::Region => !region.is_empty(),
+            Scope::Source => true,
+        };
         Some(Status { scope: self.scope, device, region, online: online.filter(|_| is_named) })
     }
 

@@ -218,36 +218,83 @@ fn device(setup: &Setup, arguments: &[&str]) -> (Option<i32>, String) {
     (output.status.code(), String::from_utf8(output.stdout).expect("UTF-8"))
 }
 
+/// What is listed, by lines; the agent runs, or does not.
+fn listed(setup: &Setup) -> Vec<String> {
+    let (code, list) = device(setup, &["list"]);
+    assert_eq!(code, Some(0), "{list}");
+    list.lines().map(str::to_owned).collect()
+}
+
+/// More devices than one answer of the agent has.
+const LARGE: usize = 2_345;
+
 #[test]
-fn a_device_is_listed_shown_and_forgotten_while_the_agent_is_stopped() {
+fn a_device_is_listed_shown_and_forgotten_whether_the_agent_runs_or_not() {
     let setup = Setup::new();
     assert_eq!(device(&setup, &["list"]).0, Some(66), "there is no store yet");
     let mut agent = setup.agent();
     agent.hears("caught up");
     let now = fleet::now();
-    setup.publish(&[sample("north", "a", now, 1.0), sample("moor", "b", now, 1.0)]);
-    setup.central.until("both", |arrived| arrived.in_state("online").len() == 2);
-    assert_eq!(device(&setup, &["list"]).0, Some(69), "the agent has the store to itself");
-    agent.stop();
+    let fleet = (0..LARGE).map(|number| sample("north", &format!("m{number:04}"), now, 1.0));
+    setup.publish(&fleet.chain([sample("moor", "b", now, 1.0)]).collect::<Vec<_>>());
+    setup.central.until("all", |arrived| arrived.in_state("online").len() == LARGE + 1);
 
-    let (code, list) = device(&setup, &["list"]);
-    let lines: Vec<_> = list.lines().collect();
-    assert_eq!((code, lines.len()), (Some(0), 2), "{list}");
-    assert!(lines[0].starts_with("moor/b ") && lines[0].contains(" online "), "{list}");
-    let (code, shown) = device(&setup, &["show", "north/a"]);
-    assert!(code == Some(0) && shown.contains("\nwatermark     20"), "{shown}");
-    assert_eq!(device(&setup, &["show", "north/c"]).0, Some(65));
-    assert_eq!(device(&setup, &["forget", "nobody"]).0, Some(64));
-    assert_eq!(device(&setup, &["forget", "north/a"]).0, Some(0));
-    assert_eq!(device(&setup, &["forget", "north/a"]).0, Some(65), "it is forgotten already");
+    let running = listed(&setup);
+    assert_eq!(running.len(), LARGE + 1);
+    assert!(running[0].starts_with("moor/b ") && running[0].contains(" online "), "{}", running[0]);
+    let (_, shown_running) = device(&setup, &["show", "north/m0042"]);
+    assert!(shown_running.contains("\nwatermark     20"), "{shown_running}");
+    refuses(&setup);
+    assert_eq!(device(&setup, &["forget", "north/m0003"]).0, Some(0));
+    assert_eq!(device(&setup, &["forget", "north/m0003"]).0, Some(65), "it is forgotten already");
+    setup.central.until("that", |arrived| arrived.states("m0003") == ["online", "forgotten"]);
+    assert_eq!(device(&setup, &["forget", "north/m0001"]).0, Some(0));
+    agent.kill(); // what it says is on the disk
+
+    let stopped = listed(&setup);
+    let differing: Vec<_> = running.iter().zip(&stopped).filter(|(a, b)| a != b).collect();
+    let [(before, after), (third, _)] = differing[..] else { panic!("{differing:?}") };
+    assert!(before.starts_with("north/m0001 ") && after.contains(" forgotten "), "{after}");
+    assert!(third.starts_with("north/m0003 "), "{third}");
+    assert_eq!(device(&setup, &["show", "north/m0042"]).1, shown_running);
+    refuses(&setup);
+    assert_eq!(device(&setup, &["forget", "north/m0002"]).0, Some(0));
+    assert_eq!(device(&setup, &["forget", "north/m0002"]).0, Some(65), "it is forgotten already");
 
     let mut agent = setup.agent();
     agent.hears("caught up");
-    setup
-        .central
-        .until("that it is forgotten", |arrived| arrived.states("a") == ["online", "forgotten"]);
-    setup.publish(&[sample("north", "a", now + 1, 1.0)]);
-    setup.central.until("it again", |arrived| arrived.states("a").len() == 3);
+    setup.central.until("both", |arrived| {
+        ["m0001", "m0002"].iter().all(|name| arrived.states(name) == ["online", "forgotten"])
+    });
+    setup.publish(&["m0001", "m0002"].map(|name| sample("north", name, now + 1, 1.0)));
+    setup.central.until("them again", |arrived| {
+        ["m0001", "m0002"].iter().all(|name| arrived.states(name).len() == 3)
+    });
     nothing_wrong(&setup);
     agent.stop();
+}
+
+fn refuses(setup: &Setup) {
+    assert_eq!(device(setup, &["show", "north/c"]).0, Some(65));
+    assert_eq!(device(setup, &["forget", "north/c"]).0, Some(65));
+    assert_eq!(device(setup, &["forget", "nobody"]).0, Some(64));
+}
+
+/// Names of devices are alike everywhere: an agent that was not meant leaves its own alone.
+#[test]
+fn at_the_socket_of_another_agent_nothing_is_forgotten() {
+    let (setup, other) = (Setup::new(), Setup::new());
+    let mut agents = [setup.agent(), other.agent()];
+    agents.iter_mut().for_each(|agent| drop(agent.hears("caught up")));
+    setup.publish(&[sample("north", "a", fleet::now(), 1.0)]);
+    setup.central.until("it", |arrived| arrived.in_state("online").len() == 1);
+    let socket = other.dir().join("status.sock");
+    let mut command = crate::agent::command(&setup.config(), "device");
+    command.env("TIDEGATE_STATUS__SOCKET", &socket).args(["forget", "north/a"]);
+    let output = command.output().expect("it is built");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(69), "its own agent has the store: {said}");
+    assert!(said.contains("the agent there has the store"), "{said}");
+    assert!(listed(&setup)[0].contains(" online "));
+    agents.into_iter().for_each(|agent| drop(agent.stop()));
 }

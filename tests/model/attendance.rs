@@ -236,7 +236,7 @@ fn a_step_of_the_clock_makes_nobody_offline() {
 #[test]
 fn a_device_that_never_speaks_is_never_seen_and_nobody_waits_for_it() {
     let names: Vec<_> = (0..10).map(|number| format!("\"north/d{number}\"")).collect();
-    let toml = format!("{METERS}expects = [{}]\n", names.join(", "));
+    let toml = format!("{METERS}expects = [{}]\n{WILLS}", names.join(", "));
     let config = Config::from_toml(&toml).expect("no mistake");
     let mut gateway = Gateway::listening(&config, NOON);
     for minute in 0..90 {
@@ -251,7 +251,15 @@ fn a_device_that_never_speaks_is_never_seen_and_nobody_waits_for_it() {
     }
     let hours = gateway.outputs.iter().filter(|output| matches!(output, Output::Window(_)));
     assert_eq!(hours.count(), 9, "the hour of the nine is closed");
-    assert!(gateway.outputs.iter().any(|output| matches!(output, Output::Region(_))));
+    let region = gateway.outputs.iter().find_map(|output| match output {
+        Output::Region(result) => Some((result.reporting, result.devices)),
+        _ => None,
+    });
+    assert_eq!(region, Some((9, 10)), "nine report, of ten that are expected");
+    for retain in [true, false] {
+        gateway.hears(NOON + 89 * MINUTE, says("bridge/north", "{\"state\":\"offline\"}", retain));
+    }
+    gateway.hears(NOON + 89 * MINUTE, says("m/north/d9/status", "offline", true));
     assert_eq!((gateway.told(PresenceState::Online), gateway.told(PresenceState::Offline)), (9, 0));
     let never: Vec<_> =
         gateway.presence().into_iter().filter(|it| it.state == PresenceState::NeverSeen).collect();
@@ -269,11 +277,12 @@ fn a_device_that_never_speaks_is_never_seen_and_nobody_waits_for_it() {
 const METERS: &str = "[[source]]\nname = \"meters\"\ntopic = \"m/{region}/{sender}\"\ndevice = \"/dev\"\n\
                       time = { from = \"/ts\", as = \"epoch_ms\" }\nmetric = [{ name = \"v\", from = \"/v\" }]\n";
 
+const WILLS: &str = "[[source.status]]\ntopic = \"m/{region}/{device}/status\"\n\
+                     [[source.status]]\ntopic = \"bridge/{region}\"\nscope = \"region\"\nfrom = \"/state\"\n";
+
 /// Meters with last wills of their own and of their concentrator.
 fn with_wills() -> Config {
-    let wills = "[[source.status]]\ntopic = \"m/{region}/{device}/status\"\n\
-                 [[source.status]]\ntopic = \"bridge/{region}\"\nscope = \"region\"\nfrom = \"/state\"\n";
-    Config::from_toml(&format!("{METERS}{wills}")).expect("no mistake")
+    Config::from_toml(&format!("{METERS}{WILLS}")).expect("no mistake")
 }
 
 fn says(topic: &str, payload: &str, retain: bool) -> Message {
@@ -492,4 +501,52 @@ fn forgetting_moves_no_watermark_and_what_was_told_is_not_told_again() {
     );
     assert_eq!(kept.2, forgotten.2, "watermark, results, and a late record that is late");
     assert_eq!((kept.1.last(), forgotten.1.last()), (Some(&2), Some(&1)));
+}
+
+/// A tombstone is a device still: its watermark and what was told of it stay, or they would be told twice.
+#[test]
+fn a_forgotten_device_keeps_its_room_until_it_is_heard_again() {
+    let config =
+        Config::from_toml(&format!("limits.max-devices = 2\n{METERS}")).expect("no mistake");
+    let mut gateway = Gateway::listening(&config, NOON);
+    for device in ["a", "b"] {
+        gateway.hears(NOON, reading(device, NOON));
+    }
+    gateway.forget("a");
+    let room = |gateway: &Gateway<'_>| gateway.engine.books().no_room;
+    gateway.hears(NOON + MINUTE, reading("c", NOON + MINUTE));
+    assert_eq!((room(&gateway), gateway.engine.device_count()), (1, 2));
+    gateway.commit();
+    gateway.restart(|_| {});
+    gateway.hears(NOON + 2 * MINUTE, reading("c", NOON + 2 * MINUTE));
+    assert_eq!((room(&gateway), gateway.engine.device_count()), (2, 2), "nor after a restart");
+    gateway.hears(NOON + 3 * MINUTE, reading("a", NOON + 3 * MINUTE));
+    assert_eq!((room(&gateway), gateway.told(PresenceState::Online)), (2, 3));
+    gateway.engine.books().balance();
+}
+
+#[test]
+fn the_death_of_the_bridge_of_a_source_is_that_of_its_devices_in_all_regions_and_told_once() {
+    use PresenceState::{Online, Suspect};
+    let other = METERS.replace("meters", "others").replace("m/{", "o/{");
+    let bridge = "[[source.status]]\ntopic = \"zigbee/bridge\"\nscope = \"source\"\n";
+    let config = Config::from_toml(&format!("{METERS}{bridge}{other}")).expect("no mistake");
+    let mut gateway = Gateway::listening(&config, NOON);
+    let says_at = |topic: &str, device: &str| Message {
+        topic: topic.to_owned(),
+        ..message(device, Some(NOON), 1)
+    };
+    for (topic, device) in [("m/north/x", "a"), ("m/south/x", "b"), ("o/north/x", "c")] {
+        gateway.hears(NOON, says_at(topic, device));
+    }
+    gateway.hears(NOON + MINUTE, says("zigbee/bridge", "offline", false));
+    gateway.hears(NOON + 2 * MINUTE, reading("a", NOON + 2 * MINUTE));
+    gateway.commit();
+    gateway.restart(|gateway| gateway.publish(&says("zigbee/bridge", "offline", false), true));
+    let states = |device| gateway.told_of(device).iter().map(|told| told.1).collect::<Vec<_>>();
+    assert_eq!(states("a"), [Online, Suspect, Online], "the copy is no second death");
+    assert_eq!(states("b"), [Online, Suspect]);
+    assert_eq!(states("c"), [Online], "it is of another source");
+    assert_eq!(gateway.engine.books().duplicate, 1);
+    gateway.engine.books().balance();
 }

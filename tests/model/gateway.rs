@@ -274,10 +274,9 @@ impl<'a> Gateway<'a> {
 
     /// An operator no longer misses a device of the region `north`.
     pub(crate) fn forget(&mut self, device: &str) {
-        let now = Now { wall: ArrivalTime(self.now), mono: MonoTime(self.now - self.booted) };
-        let mut effects = Effects::default();
-        assert!(self.engine.forget("north", device, now, &mut effects));
-        self.outputs.extend(effects.outputs);
+        let is_missed = self.engine.device_view("north", device).is_some_and(|it| it.is_missed);
+        assert!(is_missed, "{device}");
+        self.handle(Input::Forget { region: "north", device });
     }
 
     /// Time passes, on both clocks.

@@ -23,10 +23,10 @@ pub struct Event {
 }
 
 /// A message that says that its device lives.
-struct News {
-    at: i64,
+pub struct News {
+    pub at: i64,
     /// When it was sent.
-    sent: i64,
+    pub sent: i64,
 }
 
 /// The device goes or comes, at a moment and with the messages so far.
@@ -36,7 +36,7 @@ struct Change {
     news: usize,
 }
 
-fn news(messages: &[&Message]) -> Vec<News> {
+pub fn news(messages: &[&Message]) -> Vec<News> {
     let mut all = Vec::new();
     let (mut seen, mut highest) = (BTreeSet::new(), i64::MIN);
     for message in messages.iter().filter(|message| !message.retain) {

@@ -26,6 +26,8 @@ pub enum Class {
     Delayed,
     /// It keeps what it cannot send, and sends it afterwards.
     Buffering,
+    /// It leaves last wills, and some of its words are retained.
+    Willed,
 }
 
 pub struct Device {
@@ -41,6 +43,8 @@ pub struct Message {
     /// As the device wrote it.
     pub ts: i64,
     pub retain: bool,
+    /// It is no reading and says that its device is there, or gone.
+    pub word: Option<bool>,
 }
 
 /// A time in which the gateway heard nothing.
@@ -124,7 +128,8 @@ impl World {
 
 fn class(number: usize) -> Class {
     match number % 20 {
-        0..=9 => Class::Mains,
+        0..=7 => Class::Mains,
+        8 | 9 => Class::Willed,
         10..=12 => Class::Sleepy,
         13 | 14 => Class::Flapping,
         15 => Class::Ahead,
@@ -189,6 +194,9 @@ fn live(
     while time < END {
         let is_out = outages.iter().any(|(from, to)| (from..to).contains(&&time));
         if is_out {
+            if let Some(at) = last.filter(|_| kept.is_empty() && device.class == Class::Willed) {
+                messages.push(word(number, at + rng.i64(30..200) * SECOND, false, false));
+            }
             kept.push(time);
         } else {
             let first = messages.len();
@@ -200,16 +208,18 @@ fn live(
                     device: number,
                     ts,
                     retain: false,
+                    word: None,
                 }));
             }
             let ts = stamp(device.class, time);
-            messages.push(Message { at, device: number, ts, retain: false });
+            messages.push(Message { at, device: number, ts, retain: false, word: None });
             if rng.u8(..) < 3 {
                 messages.push(Message {
                     at: at + rng.i64(1..20) * SECOND,
                     device: number,
                     ts,
                     retain: false,
+                    word: None,
                 });
             }
             if rng.u8(..) < 2 {
@@ -218,7 +228,11 @@ fn live(
                     device: number,
                     ts: ts + MINUTE,
                     retain: true,
+                    word: None,
                 });
+            }
+            if device.class == Class::Willed {
+                words(rng, number, (time, at), messages);
             }
             kept.clear();
             note_outage(device, last, time, interval, messages[first].at);
@@ -228,6 +242,29 @@ fn live(
     }
     if let Some(last) = last.filter(|last| END - last > interval + MINUTE) {
         device.outages.push((last, END + DAY));
+    }
+}
+
+fn word(device: usize, at: i64, online: bool, retain: bool) -> Message {
+    Message { at, device, ts: at, retain, word: Some(online) }
+}
+
+/// Now and then it connects anew, and its will races what it sends; or a word of it is retained and heard again. Not more
+/// than once in an hour.
+fn words(rng: &mut Rng, device: usize, (time, at): (i64, i64), messages: &mut Vec<Message>) {
+    if (time - START) / QUARTER % 4 != 0 {
+        return;
+    }
+    match rng.u8(..20) {
+        0 => {
+            messages.push(word(device, at + rng.i64(1..20 * SECOND), false, false));
+            let (at, ts) = (at + rng.i64(1..70 * SECOND), time + rng.i64(1..500));
+            messages.push(Message { at, device, ts, retain: false, word: None });
+        }
+        1 => messages.push(word(device, at + rng.i64(1..14 * MINUTE), false, true)),
+        2 => messages.push(word(device, at + rng.i64(1..14 * MINUTE), true, true)),
+        3 => messages.push(word(device, at + rng.i64(1..14 * MINUTE), true, false)),
+        _ => {}
     }
 }
 
@@ -260,7 +297,7 @@ fn hold_back(rng: &mut Rng, gaps: &[Gap], messages: &mut Vec<Message>) {
             }
         } else {
             let mut held: Vec<Message> = messages.drain(from..to).collect();
-            held.retain(|message| !message.retain);
+            held.retain(|message| !message.retain && message.word.is_none());
             held.reverse();
             let mut seen = std::collections::BTreeSet::new();
             held.retain(|message| seen.insert(message.device));

@@ -460,3 +460,4 @@ fn a_smaller_quota_holds_from_the_next_start_on() {
     assert!((1..15).contains(&held), "{held}");
     assert!(gateway.engine.holding(gateway.now(NOON + MINUTE)).bytes <= 600);
 }
+mod presence;

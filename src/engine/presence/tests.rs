@@ -37,8 +37,11 @@ impl Watched {
     fn news(&mut self, minute: i64, age: i64) {
         self.run_to(minute);
         let age = Span::from_mins(age);
-        let told =
-            self.presence.on_news(&self.rules, at(minute), Age { whole: age, listened: age });
+        let told = self.presence.on_news(
+            &self.rules,
+            at(minute),
+            Age { whole: age, listened: age, ..Age::default() },
+        );
         self.note(told);
     }
 
@@ -130,7 +133,7 @@ fn a_buffer_that_is_emptied_after_an_outage_is_no_delay() {
 fn age_that_we_did_not_listen_to_makes_nobody_silent() {
     let mut device = Watched::default();
     device.news(0, 0);
-    let age = Age { whole: Span::from_mins(180), listened: Span::from_mins(5) };
+    let age = Age { whole: Span::from_mins(180), listened: Span::from_mins(5), ..Age::default() };
     let told = device.presence.on_news(&device.rules, at(10), age);
     device.note(told);
     assert_eq!(device.presence.deadline(&device.rules), Some(Span::from_mins(35)));
