@@ -29,7 +29,7 @@ pub(super) fn log(output: &Output) {
 mod tests {
     use super::*;
     use crate::event::TimeUnit;
-    use crate::time::EventTime;
+    use crate::time::{ClockQuality, EventTime};
     use std::io::{self, Write};
     use std::sync::{Arc, Mutex};
 
@@ -52,7 +52,8 @@ mod tests {
         let subscriber =
             tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone()).finish();
         let (region, device, watermark) = ("north".into(), "m-1".into(), EventTime(5));
-        let alert = Output::Alert(Alert { kind, region, device, watermark });
+        let clock = ClockQuality::Synchronised;
+        let alert = Output::Alert(Alert { kind, region, device, watermark, clock });
         tracing::subscriber::with_default(subscriber, || log(&alert));
         let bytes = lines.0.lock().unwrap().clone();
         String::from_utf8(bytes).unwrap()
