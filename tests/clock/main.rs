@@ -9,8 +9,12 @@
 mod agent;
 #[path = "../links/authority.rs"]
 mod authority;
+#[path = "../e2e/central.rs"]
+#[allow(dead_code, reason = "a part of it is used")]
+mod central;
 #[path = "../support/contract.rs"]
 mod contract;
+mod fleet;
 mod hosts;
 mod servers;
 #[path = "../support/mod.rs"]
