@@ -44,22 +44,22 @@ impl Host {
     }
 
     fn agent_that_waits(&self, sync_timeout: &str) -> Agent {
-        let mut command = self.command();
+        let mut command = self.command("run");
         command.env("TIDEGATE_CLOCK__SYNC_TIMEOUT", sync_timeout);
         Agent::spawn(command)
     }
 
-    /// `tidegate run` with this kernel.
-    pub fn command(&self) -> Command {
-        let mut command = command(&self.setup.config(), "run");
+    /// `tidegate` with this kernel.
+    fn command(&self, what: &str) -> Command {
+        let mut command = command(&self.setup.config(), what);
         command.env("LD_PRELOAD", &self.library).env("IN_STEP", self.in_step());
         command.env("TIDEGATE_CLOCK__TRUST_HOST", "false");
         command
     }
 
     /// The same, with a clock that is wrong besides: what faketime is told.
-    pub fn command_at(&self, faketime: &[(&str, &str)]) -> Command {
-        let mut command = self.command();
+    pub fn command_at(&self, what: &str, faketime: &[(&str, &str)]) -> Command {
+        let mut command = self.command(what);
         let preload = format!("{}:{}", self.library.display(), faketime_library().display());
         command.env("LD_PRELOAD", preload).env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
         command.envs(faketime.iter().copied());

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::PathBuf;
+use std::process::Command;
 
 use serde_json::Value;
 
@@ -79,7 +80,7 @@ fn a_gateway_thirteen_days_behind_puts_nothing_into_the_old_day() {
     let server = TimeServer::start(Manner::silent());
     let host = host_that_asks(&server, &Options { tables: PLAIN, ..Options::default() });
     let setup = &host.setup;
-    let behind = || Agent::spawn(host.command_at(&[("FAKETIME", "-13d")]));
+    let behind = || Agent::spawn(host.command_at("run", &[("FAKETIME", "-13d")]));
     let hour = fleet::now().div_euclid(HOUR) * HOUR - 3 * HOUR;
     let began = fleet::now();
     let mut agent = behind();
@@ -162,8 +163,8 @@ impl HostClock {
     /// That goes by a time server, or, where none answers, by this clock.
     fn agent(&self, host: &Host, trusted: bool) -> Agent {
         let path = self.0.display().to_string();
-        let mut command =
-            host.command_at(&[("FAKETIME_TIMESTAMP_FILE", &path), ("FAKETIME_NO_CACHE", "1")]);
+        let mut command = host
+            .command_at("run", &[("FAKETIME_TIMESTAMP_FILE", &path), ("FAKETIME_NO_CACHE", "1")]);
         command.env("TIDEGATE_CLOCK__TRUST_HOST", trusted.to_string());
         Agent::spawn(command)
     }
@@ -212,13 +213,12 @@ fn a_host_that_is_set_by_two_hours_closes_nothing_makes_nobody_offline_and_nothi
     }
 }
 
-/// The devices' broker goes away, with what it had to deliver, while messages are held; and then the agent's disk is
-/// full.
+/// The devices' broker goes away, with what it had to deliver, while messages are held.
 #[test]
 fn what_is_held_outlives_a_broker_that_is_started_again_and_nothing_of_it_comes_twice() {
     let server = TimeServer::start(Manner::silent());
     let mut host = host_that_asks(&server, &Options::default());
-    let mut agent = Agent::spawn(host.command_at(&[("FAKETIME", "-13d")]));
+    let mut agent = Agent::spawn(host.command_at("run", &[("FAKETIME", "-13d")]));
     agent.hears("caught up");
     let hour = fleet::now().div_euclid(HOUR) * HOUR - 3 * HOUR;
     let of = |from: i64, to: i64| {
@@ -246,4 +246,110 @@ fn what_is_held_outlives_a_broker_that_is_started_again_and_nothing_of_it_comes_
     assert_eq!((books.of("aggregated"), books.of("late")), (40, 0), "{books:?}");
     assert_eq!(books.of("records"), 41 + books.of("duplicate"), "{books:?}");
     assert!(host.setup.central.arrived().contradictions.is_empty());
+}
+
+/// The disk is full while messages are held: what was acknowledged is there when it has room again, and the rest still
+/// at the broker.
+#[test]
+fn what_is_held_outlives_a_full_disk() {
+    let server = TimeServer::start(Manner::silent());
+    let host = host_that_asks(&server, &Options::default());
+    let setup = &host.setup;
+    let mut agent = Agent::spawn(crate::status::with_short_files(
+        &host.command_at("run", &[("FAKETIME", "-13d")]),
+        1_024,
+    ));
+    agent.hears("caught up");
+    let hour = fleet::now().div_euclid(HOUR) * HOUR - 3 * HOUR;
+    let mut sent = 0;
+    while agent.count(&["the store failed"]) == 0 {
+        assert!(sent < 60_000, "it never fails");
+        let round = (sent..sent + 1_000).map(|at| sample("north", &format!("m{at}"), hour, 1.0));
+        setup.publish(&round.collect::<Vec<_>>());
+        sent += 1_000;
+    }
+    // There is room again.
+    let unlimited = Command::new("prlimit")
+        .args(["--pid", &agent.id().to_string(), "--fsize=unlimited:"])
+        .status();
+    assert!(unlimited.expect("prlimit is installed").success());
+    agent.hears("the store is open again");
+    let document = until(setup, "held", |_, it| {
+        it["held"]["messages"].as_i64() >= Some(sent) && it["broker"]["in_flight"] == 0
+    });
+    balanced(&document["books"]);
+    server.set(Manner::ahead(0));
+    agent.hears("the clock is good; no message is held");
+    let books = agent.stop().books();
+    assert_eq!(books.of("aggregated"), sent as u64, "{books:?}");
+    assert_eq!((books.of("late"), books.of("quarantined")), (0, 0), "{books:?}");
+    assert_eq!(setup.central.arrived().contradictions, Vec::<String>::new());
+}
+
+/// `tidegate record` in the dark, and what a replay makes of it.
+#[test]
+fn a_recording_has_the_arrival_times_of_a_good_clock_or_says_that_it_has_not() {
+    let server = TimeServer::start(Manner::silent());
+    let host = host_that_asks(&server, &Options { tables: PLAIN, ..Options::default() });
+    let setup = &host.setup;
+    let hour = fleet::now().div_euclid(HOUR) * HOUR - 3 * HOUR;
+    let messages =
+        [sample("north", "m1", hour, 1.0), plain("p1", 1), heartbeat("north", "m1", hour + HOUR)];
+    let record = |timeout: &str, name: &str| {
+        let mut command = host.command_at("record", &[("FAKETIME", "-13d")]);
+        command.arg(setup.dir().join(name)).args(["--count", "3"]);
+        command.env("TIDEGATE_CLOCK__SYNC_TIMEOUT", timeout);
+        let mut recorder = Agent::spawn(command);
+        recorder.hears("nobody says what time it is");
+        recorder.hears("recording");
+        recorder
+    };
+    let lines = |name: &str| {
+        let text = fs::read_to_string(setup.dir().join(name)).expect("it is there");
+        let lines = text.lines().map(|line| serde_json::from_str(line).expect("JSON"));
+        lines.collect::<Vec<Value>>()
+    };
+    let arrival = |line: &Value| line["arrival"].as_i64().expect("a time");
+    let replay = |name: &str| {
+        let mut replay = crate::agent::command(&setup.config(), "replay");
+        let output = replay.arg(setup.dir().join(name)).output().expect("it runs");
+        assert!(output.status.success());
+        (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap())
+    };
+
+    let recorder = record("1s", "dark");
+    setup.publish(&messages);
+    let left = recorder.end();
+    let said = left.log.join("\n");
+    assert!(said.contains("3 of them arrived while nobody knew what time it was"), "{said}");
+    let dark = lines("dark");
+    assert_eq!(dark.len(), 3);
+    assert!(dark.iter().all(|line| line["clock"] == "unsynchronised"), "{dark:#?}");
+    assert!(dark.iter().all(|line| arrival(line) < fleet::now() - 12 * DAY), "{dark:#?}");
+    let (results, said) = replay("dark");
+    assert!(said.contains("3 of 3 messages arrived while nobody knew"), "{said}");
+    assert!(results.contains(&format!("\"start\":{hour}")), "{results}");
+    let refused: Vec<_> = results.lines().filter(|line| line.contains("refused")).collect();
+    let [refused] = refused[..] else { panic!("no clock is better than that one: {results}") };
+    assert!(refused.contains("no-time") && refused.contains("\"device\":\"p1\""), "{refused}");
+
+    let recorder = record("5m", "light");
+    let began = fleet::now();
+    setup.publish(&messages);
+    let ended = fleet::now();
+    assert_eq!(lines("light"), Vec::<Value>::new(), "it waits for the time");
+    server.set(Manner::ahead(0));
+    let left = recorder.end();
+    let said = left.log.join("\n");
+    assert!(left.status.success() && !said.contains("while nobody knew"), "{said}");
+    let light = lines("light");
+    assert_eq!(light.len(), 3);
+    for line in &light {
+        assert!(line["clock"].is_null(), "{line}");
+        let slack = began - 100..=ended + 100;
+        assert!(slack.contains(&arrival(line)), "{line} is not in {slack:?}");
+    }
+    let (results, said) = replay("light");
+    assert!(!said.contains("while nobody knew"), "{said}");
+    assert!(results.contains("\"clock\":\"synchronised\""), "{results}");
 }
