@@ -3,10 +3,16 @@
 //! These are data, not text: `wire::encode` turns them into topics and JSON. An output is complete in itself; whoever
 //! gets it needs nothing else to know which hour of which device it speaks of.
 
+mod alert;
+mod presence;
+
 use std::sync::Arc;
 
 use crate::ids::{DeviceId, MetricId, RegionId, SourceId, WindowId};
 use crate::time::{ArrivalTime, ClockQuality, EventTime, Span};
+
+pub use self::alert::{Alert, AlertKind, TimeUnit};
+pub use self::presence::{GapCause, GapReport, PresenceCause, PresenceReport, PresenceState};
 
 /// Everything that leaves the engine.
 #[derive(Clone, Debug, PartialEq)]
@@ -313,189 +319,4 @@ pub struct WatermarkReport {
     pub watermark: Option<EventTime>,
     /// Quality of the gateway's clock.
     pub clock: ClockQuality,
-}
-
-/// Something an operator should look at.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Alert {
-    /// What happened.
-    pub kind: AlertKind,
-    /// Region it happened in.
-    pub region: RegionId,
-    /// Device it happened to.
-    pub device: DeviceId,
-    /// Its watermark then; [`EventTime::MIN`] before the first.
-    pub watermark: EventTime,
-    /// Quality of the gateway's clock.
-    pub clock: ClockQuality,
-}
-
-/// Kinds of alerts. The names are part of the upstream contract.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AlertKind {
-    /// The device lags more than `max-hold` behind its region: the region no longer waits for it.
-    HeldOut,
-    /// It is back within `max-hold`.
-    BackIn,
-    /// The device writes its times in another unit than before, and each is read as what it is.
-    UnitChanged {
-        /// How it wrote them before.
-        before: TimeUnit,
-        /// How it does now.
-        unit: TimeUnit,
-    },
-    /// The device wrote a local time that its zone leaves out; it counts as if the clocks had not been changed.
-    SkippedHour {
-        /// What the first such time of this change is read as.
-        time: EventTime,
-    },
-    /// The device's clock is off by this (event time less device time), and its times are corrected from now on, or by
-    /// another offset than before.
-    ClockCorrected(Span),
-    /// The same, and nothing is corrected (`correct = "flag"`).
-    ClockWrong(Span),
-    /// The device's clock is right again, and this is the delay.
-    ClockRight(Span),
-}
-
-impl AlertKind {
-    /// Its name in messages.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::HeldOut => "held-out",
-            Self::BackIn => "back-in",
-            Self::UnitChanged { .. } => "unit-changed",
-            Self::SkippedHour { .. } => "skipped-hour",
-            Self::ClockCorrected(_) => "clock-corrected",
-            Self::ClockWrong(_) => "clock-wrong",
-            Self::ClockRight(_) => "clock-right",
-        }
-    }
-
-    /// Of what speaks of the device's clock: its offset, event time less device time.
-    pub const fn clock_offset(&self) -> Option<Span> {
-        match self {
-            Self::ClockCorrected(offset) | Self::ClockWrong(offset) | Self::ClockRight(offset) => {
-                Some(*offset)
-            }
-            _ => None,
-        }
-    }
-}
-
-/// How a device writes its times. The names are part of the upstream contract.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum TimeUnit {
-    /// Seconds since the epoch.
-    Seconds,
-    /// Milliseconds since the epoch.
-    Milliseconds,
-    /// Microseconds since the epoch.
-    Microseconds,
-    /// Nanoseconds since the epoch.
-    Nanoseconds,
-    /// Date and time of day.
-    Text,
-}
-
-impl TimeUnit {
-    /// All of them.
-    pub const ALL: [Self; 5] =
-        [Self::Seconds, Self::Milliseconds, Self::Microseconds, Self::Nanoseconds, Self::Text];
-
-    /// Its name in messages.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Seconds => "seconds",
-            Self::Milliseconds => "milliseconds",
-            Self::Microseconds => "microseconds",
-            Self::Nanoseconds => "nanoseconds",
-            Self::Text => "text",
-        }
-    }
-}
-
-/// A device came or went (SPEC 5).
-#[derive(Clone, Debug, PartialEq)]
-pub struct PresenceReport {
-    /// The device's region.
-    pub region: RegionId,
-    /// The device.
-    pub device: DeviceId,
-    /// What it is now.
-    pub state: PresenceState,
-    /// When it came to be so: the arrival of the news, or the exact deadline.
-    pub since: ArrivalTime,
-    /// Why.
-    pub cause: PresenceCause,
-    /// Arrival of its last news, less its age; `None`: there never was any. Never goes back.
-    pub last_seen: Option<ArrivalTime>,
-    /// On recovery: from when it was last seen to the news.
-    pub outage: Option<Span>,
-    /// Quality of the gateway's clock.
-    pub clock: ClockQuality,
-}
-
-/// What a device is. The names are part of the upstream contract.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum PresenceState {
-    /// It is declared, and nothing ever came from it.
-    NeverSeen,
-    /// It was heard within `offline-after`.
-    Online,
-    /// It is said to be gone, and may come back at once.
-    Suspect,
-    /// It has been silent for `offline-after`, or left a last will and did not come back.
-    Offline,
-    /// It comes and goes too often to be told each time.
-    Flapping,
-    /// Nobody misses it any more. It is told anew when it is heard again.
-    Forgotten,
-}
-
-/// Why a device is what it is. The names are part of the upstream contract.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum PresenceCause {
-    /// It was heard.
-    News,
-    /// It was not heard for `offline-after`.
-    Silence,
-    /// Its last will came, or it said itself that it leaves.
-    Will,
-    /// What it hangs on is gone.
-    Parent,
-    /// It is heard, but what it sends is always older than `offline-after`.
-    Delayed,
-    /// It changed more than `flap-count` times within `flap-window`.
-    Changes,
-    /// It did not change for one `flap-window`.
-    Calm,
-    /// An operator wanted it.
-    Asked,
-}
-
-/// The gateway heard nothing from `start` to `end`. No device is judged by that time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct GapReport {
-    /// When it last listened.
-    pub start: ArrivalTime,
-    /// When it had heard again all that the broker had kept for it.
-    pub end: ArrivalTime,
-    /// Why.
-    pub cause: GapCause,
-    /// Quality of the gateway's clock at the end.
-    pub clock: ClockQuality,
-}
-
-/// Why a gateway heard nothing. The names are part of the upstream contract.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum GapCause {
-    /// The agent did not run: it was stopped, or the gateway was.
-    AgentStopped,
-    /// The devices' broker was away.
-    BrokerAway,
 }

@@ -1,9 +1,10 @@
 //! The clocks of the devices, as the messages in hand tell of them.
 
 use crate::engine::Engine;
+use crate::engine::admission::Admitted;
 use crate::engine::correction::{ClockChange, Heard};
 use crate::engine::effect::Effects;
-use crate::engine::intake::{Admitted, Message, Origin};
+use crate::engine::intake::{Message, Origin};
 use crate::engine::settings::Correct;
 use crate::event::{Alert, AlertKind, Output};
 use crate::time::DeviceTime;

@@ -1,28 +1,18 @@
 //! A message on its way in: decode → per item: retained, duplicate, time, value, late → windows → watermarks.
 
 use crate::engine::Engine;
+use crate::engine::admission::Admitted;
 use crate::engine::correction::Corrected;
-use crate::engine::dedup::Fingerprint;
 use crate::engine::device::{Added, Device, Record};
 use crate::engine::effect::Effects;
-use crate::engine::habit::settle;
 use crate::engine::input::{Publish, Topic};
 use crate::engine::settings::Scope;
 use crate::engine::side_output::{self, refused};
 use crate::engine::validity::{Basis, Verdict};
 use crate::engine::watermark::bounded;
 use crate::event::{Cause, LateRecord, Method, Moved, Output, Reason};
-use crate::time::{ArrivalTime, DeviceTime, EventTime, MonoTime, Now, Span};
-use crate::wire::decode::{Decoded, Item, Scratch, Stamp};
-
-/// An item that is news, of a device that there is room for.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Admitted {
-    pub(super) item: usize,
-    pub(super) device: usize,
-    /// Its stamp, one of the two where a local time is there twice.
-    pub(super) time: Stamp,
-}
+use crate::time::{ArrivalTime, EventTime, MonoTime, Now, Span};
+use crate::wire::decode::{Decoded, Item, Scratch};
 
 /// An item that passed the guards.
 #[derive(Clone, Copy, Debug)]
@@ -72,7 +62,7 @@ impl Judged {
 }
 
 impl Message<'_> {
-    fn was_redelivered(&self, item: usize) -> bool {
+    pub(super) fn was_redelivered(&self, item: usize) -> bool {
         self.redelivered.get(item / 8).is_some_and(|bits| bits >> (item % 8) & 1 == 1)
     }
 }
@@ -224,37 +214,6 @@ impl Engine {
         self.raise_touched(out);
     }
 
-    /// Retained, duplicate, in this order (SPEC 11). `None`: it is in its column already.
-    fn admit(
-        &mut self,
-        index: usize,
-        item: Item<'_>,
-        message: &Message<'_>,
-        out: &mut Effects,
-    ) -> Option<Admitted> {
-        if item.idle {
-            self.books.valueless += 1;
-            self.on_idle_marker(item.region, out);
-            return None;
-        }
-        let Some(device) = self.device(message.source, item) else {
-            self.books.no_room += 1;
-            return None;
-        };
-        self.refresh_region(self.devices[device].region, out);
-        let time = self.settled(device, item, message);
-        let item = Item { time, ..item };
-        if message.publish.retain && !self.tells_news(device, item, message) {
-            self.books.retained_ignored += 1;
-            return None;
-        }
-        if !self.is_new(index, item, message) {
-            self.books.duplicate += 1;
-            return None;
-        }
-        Some(Admitted { item: index, device, time })
-    }
-
     /// Time. `None`: it is quarantined.
     fn judge(
         &mut self,
@@ -303,27 +262,6 @@ impl Engine {
         Some(judged)
     }
 
-    /// The stamp of an item: one of the two where a local time is there twice.
-    fn settled(&mut self, device: usize, item: Item<'_>, message: &Message<'_>) -> Stamp {
-        let Stamp::Repeated { earlier, .. } = item.time else { return item.time };
-        // What is delivered again stays what it was, however late.
-        let first = Item { time: Stamp::At(earlier), ..item };
-        if message.publish.dup && self.dedup.is_seen(self.fingerprint(first, message)) {
-            return first.time;
-        }
-        let Device { generator, habit, policy, .. } = &mut self.devices[device];
-        let last = generator.highest().max(habit.repeated);
-        let time = settle(item.time, message.arrival, policy.future_tolerance, last);
-        if !message.publish.retain {
-            habit.repeated = habit.repeated.max(time.time().map_or(last, DeviceTime::accepted));
-        }
-        time
-    }
-
-    fn fingerprint(&self, item: Item<'_>, message: &Message<'_>) -> Fingerprint {
-        self.recogniser.fingerprint(message.topic, item.device, item.content, item.time.time())
-    }
-
     /// What the device times of a message are held against (SPEC 2.2).
     fn basis(&self, region: usize, message: &Message<'_>) -> Basis {
         if !self.has_clock() {
@@ -355,39 +293,6 @@ impl Engine {
         if is_live && is_now && record.seen() && profile.declares_time() && self.has_clock() {
             self.note_clock(record.device, record.at, message.mono);
         }
-    }
-
-    /// A retained message is history: a sample, if its own time is newer than anything seen of the device.
-    fn tells_news(&self, device: usize, item: Item<'_>, message: &Message<'_>) -> bool {
-        let reference = self.reference(self.devices[device].region, message.arrival, message.mono);
-        let device = &self.devices[device];
-        let newer = item.time.time().is_some_and(|time| {
-            let usable = time >= device.policy.not_before || !self.has_clock();
-            let corrected =
-                reference.and_then(|now| device.clock.correct(time, now, &device.policy));
-            let at = corrected.map_or(time.accepted(), |corrected| corrected.at);
-            usable && at > device.generator.highest()
-        });
-        newer && item.has_value()
-    }
-
-    /// Whether a record was not seen before; remembers it.
-    pub(super) fn is_new(&mut self, index: usize, item: Item<'_>, message: &Message<'_>) -> bool {
-        if message.origin != Origin::Received && item.time.time().is_none() {
-            return !message.was_redelivered(index); // as was judged when it came
-        }
-        if !self.settings.deduplicate {
-            return true;
-        }
-        let fingerprint = self.fingerprint(item, message);
-        if item.time.time().is_some() {
-            return self.dedup.remember(fingerprint);
-        }
-        if message.publish.dup && self.dedup.is_redelivery(fingerprint) {
-            return false;
-        }
-        self.dedup.remember_unsettled(fingerprint);
-        true
     }
 
     fn quarantine(

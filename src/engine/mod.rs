@@ -7,6 +7,7 @@
 //! clock up to the arrival → decode → per item: retained, duplicate, time, value, late → windows → watermarks
 //! ```
 
+mod admission;
 pub mod aggregate;
 mod attendance;
 pub mod books;
@@ -19,6 +20,7 @@ pub mod coverage;
 pub mod deadline;
 pub mod dedup;
 pub mod device;
+mod directory;
 pub mod effect;
 pub mod emission;
 pub mod fleet;
@@ -52,34 +54,30 @@ pub mod watermark;
 pub mod window;
 
 use std::collections::{BTreeSet, HashMap};
-use std::hash::BuildHasher as _;
 use std::sync::Arc;
 
 use hashbrown::HashTable;
 
+use crate::engine::admission::Admitted;
 use crate::engine::books::Books;
 use crate::engine::context::Context;
-use crate::engine::correction::DeviceClock;
 use crate::engine::deadline::{Deadlines, SpanDeadline};
 use crate::engine::dedup::{Dedup, Recogniser};
 use crate::engine::device::{Activity, Device};
 use crate::engine::effect::Effects;
 use crate::engine::gate::Gate;
-use crate::engine::habit::Habit;
 use crate::engine::input::{Ingress, Input};
-use crate::engine::intake::{Admitted, Judged};
+use crate::engine::intake::Judged;
 use crate::engine::listen::Listening;
-use crate::engine::partition::{Partition, Partitions};
-use crate::engine::presence::Presence;
+use crate::engine::partition::Partitions;
 use crate::engine::recent::Recent;
 use crate::engine::region::Region;
 use crate::engine::settings::{Aggregates, ClockRules, Combine, Policy, Scope, Settings};
 use crate::engine::side_output::RateLimit;
-use crate::engine::watermark::Generator;
 use crate::event::Cause;
-use crate::ids::{DeviceId, Generation, RegionId};
+use crate::ids::Generation;
 use crate::time::{ArrivalTime, ClockStatus, EventTime, MonoTime, Now, Span};
-use crate::wire::decode::{Item, Scratch};
+use crate::wire::decode::Scratch;
 
 pub use crate::engine::deadline::DeadlineReason;
 
@@ -349,87 +347,6 @@ impl Engine {
         (cx, device, region)
     }
 
-    /// The device of an item, made where it is not known; `None` when there is no room for one more.
-    fn device(&mut self, source: usize, item: Item<'_>) -> Option<usize> {
-        match self.find_device(item.region, item.device) {
-            None => self.enlist(source, item.region, item.device),
-            known => known,
-        }
-    }
-
-    /// A device that is not known, where there is room for it.
-    fn enlist(&mut self, source: usize, region: &str, name: &str) -> Option<usize> {
-        if self.devices.len() >= self.settings.limits.max_devices {
-            return None;
-        }
-        let region = self.region(region);
-        let stamp = self.stamp_of(region);
-        self.regions[region].keep_final(stamp);
-        let index = self.insert_device(source, region, name);
-        self.watch(index);
-        Some(index)
-    }
-
-    fn find_device(&self, region: &str, name: &str) -> Option<usize> {
-        let is = |device: &usize| self.devices[*device].is_called(region, name);
-        self.by_name.find(hash_of_names(region, name), is).copied()
-    }
-
-    /// The one copy of a policy.
-    fn shared(&mut self, policy: Policy) -> Arc<Policy> {
-        if let Some(known) = self.policies.iter().find(|known| ***known == policy) {
-            return Arc::clone(known);
-        }
-        self.policies.push(Arc::new(policy));
-        self.policies[self.policies.len() - 1].clone()
-    }
-
-    fn insert_device(&mut self, source: usize, region: usize, name: &str) -> usize {
-        let index = self.devices.len();
-        let region_id = self.regions[region].id.clone();
-        let profile = &self.settings.sources[source].profile;
-        let mut policy =
-            self.settings.policies.resolve(region_id.as_str(), profile.source().as_str(), name);
-        if !profile.declares_time() {
-            policy.lateness = Span::ZERO; // processing time: nothing is ever out of order
-        }
-        let policy = self.shared(policy);
-        let member = self.regions[region].join(index, &policy);
-        self.devices.push(Device {
-            id: DeviceId::from(name),
-            region_id,
-            region,
-            member,
-            source,
-            policy,
-            generator: Generator::default(),
-            heard: self.listening.duration(),
-            activity: Activity::Active,
-            presence: Presence::default(),
-            is_forgotten: false,
-            panes: Vec::new(),
-            next: EventTime::MAX,
-            final_to: EventTime::MIN,
-            armed: None,
-            revises_at: None,
-            registered: None,
-            raising: None,
-            refusals: RateLimit::default(),
-            habit: Habit::default(),
-            clock: DeviceClock::default(),
-            newest: None,
-            closed: Vec::new(),
-            dirty: false,
-            identity_is_stored: false,
-            clock_is_stored: true,
-        });
-        let hash = |device: &Device| hash_of_names(device.region_id.as_str(), device.id.as_str());
-        let devices = &self.devices;
-        self.by_name.insert_unique(hash(&devices[index]), index, |at| hash(&devices[*at]));
-        self.mark(index);
-        index
-    }
-
     /// Looks at a device when it has been silent for its idle timeout.
     fn watch(&mut self, index: usize) {
         let device = &self.devices[index];
@@ -438,24 +355,6 @@ impl Engine {
             self.deadlines.at_duration(at, SpanDeadline::Device(index));
         }
     }
-
-    /// The region of that name, made where it is not known.
-    fn region(&mut self, name: &str) -> usize {
-        if let Some(region) = self.region_by_name.get(name) {
-            return *region;
-        }
-        let index = self.regions.len();
-        let policy = self.settings.policies.resolve_region(name);
-        self.regions.push(Region::new(RegionId::from(name), &policy));
-        self.region_by_name.insert(name.into(), index);
-        self.partitions.add(Partition::default());
-        self.deadlines.add_region();
-        index
-    }
-}
-
-fn hash_of_names(region: &str, device: &str) -> u64 {
-    foldhash::fast::FixedState::default().hash_one((region, device))
 }
 
 /// What a region tells of each metric: what any source asks for, without first and last.

@@ -4,18 +4,19 @@
 //! thousand: those with a watermark of their own (in trees of minima), those that are idle and follow the clock
 //! (counted by lateness: they all stand at `L − D − 1`), and those held out for lagging more than their `max-hold`.
 
+mod pane;
+
 use std::collections::BTreeMap;
 
-use crate::engine::aggregate::Gauge;
-use crate::engine::emission::Emission;
 use crate::engine::fleet::Clocks;
 use crate::engine::minimum::Minimum;
-use crate::engine::pane::Samples;
-use crate::engine::settings::{Policy, SourceMetric};
+use crate::engine::settings::Policy;
 use crate::engine::watermark::bounded;
 use crate::engine::window::{final_at, last_inside};
 use crate::ids::RegionId;
 use crate::time::{ArrivalTime, EventTime, Span};
+
+pub use self::pane::{RegionPane, RegionSamples};
 
 /// One region.
 #[derive(Debug)]
@@ -391,67 +392,6 @@ impl Region {
     pub fn next_revision(&self) -> Option<Span> {
         let due = self.panes.values().filter_map(|pane| pane.emission.due());
         due.filter(|due| *due != Span::MAX).min()
-    }
-}
-
-/// The roll-up of one window over a region: the samples of devices whose own window is final. What it tells is these,
-/// merged with the devices' windows that are still open.
-#[derive(Clone, Debug, PartialEq)]
-pub struct RegionPane {
-    /// First instant inside.
-    pub start: EventTime,
-    /// Samples of the devices that are final.
-    pub settled: RegionSamples,
-    /// What has been told of it.
-    pub emission: Emission,
-    /// It differs from what the store has.
-    pub dirty: bool,
-}
-
-impl RegionPane {
-    fn new(start: EventTime, metrics: usize) -> Self {
-        Self {
-            start,
-            settled: RegionSamples::none(metrics),
-            emission: Emission::default(),
-            dirty: true,
-        }
-    }
-}
-
-/// Merged samples of many devices.
-#[derive(Clone, Debug, PartialEq)]
-pub struct RegionSamples {
-    /// Records with a value.
-    pub count: u32,
-    /// Those of them that carry the arrival time.
-    pub stamped: u32,
-    /// Those of them whose device time was corrected.
-    pub corrected: u32,
-    /// Devices with a sample.
-    pub reporting: u32,
-    /// Per metric of the configuration: merged values, and the sum of the devices' means.
-    pub metrics: Vec<(Gauge, f64)>,
-}
-
-impl RegionSamples {
-    /// None yet, of so many metrics.
-    pub fn none(metrics: usize) -> Self {
-        let metrics = vec![(Gauge::default(), 0.0); metrics];
-        Self { count: 0, stamped: 0, corrected: 0, reporting: 0, metrics }
-    }
-
-    /// Adds one device's window.
-    pub fn merge(&mut self, device: &Samples, metrics: &[SourceMetric]) {
-        self.count = self.count.saturating_add(device.count);
-        self.stamped = self.stamped.saturating_add(device.stamped);
-        self.corrected = self.corrected.saturating_add(device.corrected);
-        self.reporting += u32::from(device.count > 0);
-        for (gauge, metric) in device.metrics.iter().zip(metrics) {
-            let (merged, sum_of_means) = &mut self.metrics[metric.metric];
-            merged.merge(gauge);
-            *sum_of_means += gauge.mean().unwrap_or(0.0);
-        }
     }
 }
 
