@@ -108,11 +108,6 @@ impl Agent {
         last(&self.said.0.lock().expect("no panic inside").0)
     }
 
-    /// Its process.
-    pub fn id(&self) -> u32 {
-        self.child.id()
-    }
-
     /// As a power cut would end it.
     pub fn kill(mut self) {
         self.child.kill().expect("a child can be killed");
