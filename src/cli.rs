@@ -19,6 +19,7 @@ use crate::config::{self, Config, Mode};
 use crate::demo;
 use crate::engine::settings::ClockRules;
 use crate::heap;
+use crate::record::{Recording, record};
 use crate::replay::{Lines, Outcome, replay};
 use crate::telemetry::{self, LogFormat};
 
@@ -336,6 +337,10 @@ fn progress_bar(size: Option<u64>) -> ProgressBar {
     bar.with_style(ProgressStyle::with_template(template).expect("a valid template"))
 }
 
+/// What is wrong with such messages of a recording.
+const UNDATED: &str =
+    "arrived while nobody knew what time it was: their arrival times are those of a wrong clock";
+
 /// The books, for people; a line that was no message makes the exit code that of bad data.
 fn tell_outcome(outcome: &Outcome) -> ExitCode {
     let mut text = String::from("books\n");
@@ -343,6 +348,9 @@ fn tell_outcome(outcome: &Outcome) -> ExitCode {
         text += &format!("  {name:<17}{count}\n");
     }
     eprint!("{text}");
+    if outcome.undated > 0 {
+        eprintln!("tidegate: {} of {} messages {UNDATED}", outcome.undated, outcome.lines);
+    }
     match &outcome.first_bad {
         None => ExitCode::SUCCESS,
         Some(first) => {
@@ -381,11 +389,15 @@ fn run_record(
             Failure::new(exit::IO_ERROR, format!("cannot create {}: {error}", file.display()))
         })?))
     };
-    let written = runtime()?
-        .block_on(async { crate::record::record(ingress, output, count, asked_to_end()).await })
+    let (clock, gate) = (Clock::start_with(config.clock.clone()), config.gate);
+    let Recording { messages, undated } = runtime()?
+        .block_on(async { record(ingress, &clock, gate, output, count, asked_to_end()).await })
         .map_err(|error| {
             Failure::new(exit::IO_ERROR, format!("cannot write the recording: {error}"))
         })?;
-    eprintln!("{written} messages");
+    eprintln!("{messages} messages");
+    if undated > 0 {
+        eprintln!("tidegate: {undated} of them {UNDATED}");
+    }
     Ok(ExitCode::SUCCESS)
 }

@@ -275,6 +275,17 @@ impl Clock {
         self.shared.status()
     }
 
+    /// What [`Clock::status`] is after `span`, if nobody says what time it is until then.
+    pub fn status_in(&self, span: Span) -> ClockStatus {
+        match self.shared.is_accelerated() {
+            true => ClockStatus::EXACT,
+            false => {
+                let ahead = span.0.saturating_mul(MILLI);
+                self.shared.state().status(boottime().saturating_add(ahead))
+            }
+        }
+    }
+
     /// Nobody is believed who says that it is before `floor`, short of an hour of saying so: it was later once.
     pub fn set_floor(&self, floor: ArrivalTime) {
         self.shared.state_mut().set_floor(floor, boottime());
@@ -415,6 +426,21 @@ mod tests {
         assert_eq!(quality(trusting.clone()), ClockQuality::Synchronised);
         let servers_only = Settings { source: Source::Sntp, ..trusting };
         assert_eq!(quality(servers_only), ClockQuality::Unsynchronised);
+    }
+
+    #[test]
+    fn a_clock_that_nobody_keeps_is_worth_less_each_day() {
+        let clock = Clock::start_with(Settings { trust_host: true, ..Settings::default() });
+        assert_eq!(clock.status_in(Span::ZERO).quality, ClockQuality::Synchronised);
+        let [hour, day, week] = [1, 24, 168].map(|hours| clock.status_in(Span::from_hours(hours)));
+        assert_eq!([hour, day, week].map(|status| status.quality), [ClockQuality::Holdover; 3]);
+        // 100 parts in a million.
+        let grown = week.bound - day.bound;
+        assert!((Span::from_secs(51)..=Span::from_secs(53)).contains(&grown), "{grown:?}");
+        let never = Clock::start_with(Settings { source: Source::Sntp, ..Settings::default() });
+        assert_eq!(never.status_in(Span::from_hours(1)), ClockStatus::UNSYNCHRONISED);
+        let demonstration = Clock::accelerated(9, ArrivalTime(0));
+        assert_eq!(demonstration.status_in(Span::from_hours(168)), ClockStatus::EXACT);
     }
 
     #[test]

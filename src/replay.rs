@@ -2,7 +2,8 @@
 //!
 //! A recording has one message to a line, `{"topic":…,"payload":…,"retain":…,"arrival":…}`, as `tidegate record` writes
 //! it; `payload_b64` takes the place of a payload that is not text. Bare payloads of one source are read as well. The
-//! clock is what the recording says; where it has no arrival times there is none, and only data closes windows.
+//! clock is what the recording says; where it has no arrival times there is none, and only data closes windows. The same
+//! goes for a recording that begins before the recorder knew what time it was.
 
 use std::borrow::Cow;
 use std::io::{self, BufRead, Read as _, Write};
@@ -19,7 +20,7 @@ use crate::engine::effect::Effects;
 use crate::engine::input::{Ingress, Input, Publish, Topic};
 use crate::engine::settings::ClockRules;
 use crate::ids::Generation;
-use crate::time::{ArrivalTime, ClockStatus, MonoTime, Now};
+use crate::time::{ArrivalTime, ClockQuality, ClockStatus, MonoTime, Now};
 use crate::wire::encode::{Identity, encode_line};
 use crate::wire::scan::Scanner;
 
@@ -44,6 +45,9 @@ pub struct Recorded<'a> {
     /// When it arrived, in ms since the epoch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub arrival: Option<i64>,
+    /// What the clock was worth by which it arrived, where that was not good.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clock: Option<ClockQuality>,
 }
 
 impl<'a> Recorded<'a> {
@@ -122,6 +126,8 @@ pub struct Outcome {
     pub bad: u64,
     /// The first of these.
     pub first_bad: Option<BadLine>,
+    /// Messages whose arrival nobody can vouch for: the recorder did not know what time it was.
+    pub undated: u64,
 }
 
 /// Bytes of the input that go into the generation.
@@ -175,14 +181,17 @@ struct Replay<W: Write> {
     lines: u64,
     bad: u64,
     first_bad: Option<BadLine>,
+    undated: u64,
 }
 
 impl<W: Write> Replay<W> {
     fn new(config: &Config, lines: &Lines, start: &[u8], output: W) -> Result<Self, ReplayError> {
         let first = start.split(|byte| *byte == b'\n').next().unwrap_or_default();
         let recorded = serde_json::from_slice::<Recorded<'_>>(first).ok();
-        let arrival =
-            recorded.and_then(|message| message.arrival).filter(|_| *lines == Lines::Recorded);
+        let recorded = recorded.filter(|_| *lines == Lines::Recorded);
+        let (arrival, doubt) =
+            recorded.map_or((None, None), |message| (message.arrival, message.clock));
+        let arrival = arrival.filter(|_| doubt.is_none());
         let clock = if arrival.is_some() { ClockRules::Applied } else { ClockRules::Absent };
         let settings = config.settings(Mode::Replay(clock));
         let source = match lines {
@@ -203,6 +212,7 @@ impl<W: Write> Replay<W> {
             lines: 0,
             bad: 0,
             first_bad: None,
+            undated: 0,
         };
         if clock == ClockRules::Applied {
             // What the recorder wrote down is the time of this world.
@@ -249,6 +259,7 @@ impl<W: Write> Replay<W> {
         if message.arrival.is_some_and(|arrival| arrival.unsigned_abs() > FARTHEST) {
             return self.bad_line("arrival: not within 100 million days of 1970".to_owned());
         }
+        self.undated += u64::from(message.clock.is_some());
         if let Some(arrival) = message.arrival {
             self.advance_to(ArrivalTime(arrival));
         }
@@ -294,6 +305,7 @@ impl<W: Write> Replay<W> {
             lines: self.lines,
             bad: self.bad,
             first_bad: self.first_bad,
+            undated: self.undated,
         })
     }
 }
@@ -317,6 +329,24 @@ mod tests {
     fn scanned(line: &str) -> Option<String> {
         let mut payload = "of the last line".to_owned();
         Recorded::scan(line, &mut payload).map(|message| format!("{message:?}"))
+    }
+
+    #[test]
+    fn a_recording_that_begins_in_the_dark_is_replayed_without_a_clock() {
+        let config = Config::from_toml(
+            "gateway.id = \"gw\"\n[[source]]\nname = \"m\"\ntopic = \"m/{device}\"\nregion = \"const:here\"\n\
+             time = { from = \"/ts\", as = \"epoch_s\" }\nmetric = [{ name = \"v\", from = \"/v\" }]\n",
+        );
+        let config = config.unwrap();
+        let at = |clock: &str| {
+            let payload = r#""payload":"{\"ts\":1796000000,\"v\":1}""#;
+            let dark = format!(r#"{{"topic":"m/a",{payload},"arrival":1794876800000{clock}}}"#);
+            let lines = dark.clone() + "\n" + &dark.replace("m/a", "m/b");
+            replay(&config, &Lines::Recorded, lines.as_bytes(), io::sink(), |_| {}).unwrap()
+        };
+        let (trusted, dark) = (at(""), at(r#","clock":"unsynchronised""#));
+        assert_eq!((trusted.undated, trusted.books.future), (0, 2), "thirteen days ahead");
+        assert_eq!((dark.undated, dark.books.aggregated), (2, 2), "nobody knows");
     }
 
     #[test]

@@ -13,20 +13,33 @@ use tempfile::TempDir;
 use crate::agent::{Agent, PATIENCE, command};
 use crate::authority::Authority;
 use crate::contract::CONTRACT;
-use crate::support::{self, Broker, Manner, Subscriber, TimeServer};
+use crate::support::{self, Broker, Manner, Seconds, Subscriber, TimeServer};
 
-const HOUR: i64 = 3_600_000;
+pub const HOUR: i64 = 3_600_000;
 
 /// Between two brokers, with a configuration.
-struct Stage {
-    devices: Broker,
-    central: Broker,
+pub struct Stage {
+    pub devices: Broker,
+    pub central: Broker,
     dir: TempDir,
 }
 
+/// Further lines of a configuration.
+#[derive(Default)]
+pub struct Lines<'a> {
+    /// For `[clock]`.
+    pub clock: &'a str,
+    /// For `[upstream]`, where `{dir}` is the central broker's directory.
+    pub upstream: &'a str,
+    /// For the source of meters.
+    pub source: &'a str,
+    /// Further tables.
+    pub tables: &'a str,
+}
+
 impl Stage {
-    /// With these lines for `[clock]` and `[upstream]`; `{dir}` is the central broker's directory.
-    fn new(central: Broker, clock: &str, upstream: &str) -> Self {
+    pub fn new(central: Broker, lines: &Lines<'_>) -> Self {
+        let Lines { clock, upstream, source, tables } = lines;
         let (devices, dir) = (Broker::start(), TempDir::new().expect("a directory"));
         let path = dir.path().display();
         let upstream = upstream.replace("{dir}", &central.dir().display().to_string());
@@ -47,8 +60,10 @@ port = {}
 [[source]]
 name = "meters"
 topic = "meters/{{region}}/{{device}}"
+{source}
 time = {{ from = "/ts", as = "epoch_ms" }}
 metric = [{{ name = "power", from = "/power" }}]
+{tables}
 "#,
             devices.port(),
             central.port()
@@ -58,10 +73,10 @@ metric = [{{ name = "power", from = "/power" }}]
     }
 
     fn plain(clock: &str) -> Self {
-        Self::new(Broker::start(), clock, "")
+        Self::new(Broker::start(), &Lines { clock, ..Lines::default() })
     }
 
-    fn config(&self) -> PathBuf {
+    pub fn config(&self) -> PathBuf {
         self.dir.path().join("tidegate.toml")
     }
 
@@ -87,7 +102,7 @@ metric = [{{ name = "power", from = "/power" }}]
         serde_json::from_slice(&asked.expect("the command is built").stdout).unwrap_or_default()
     }
 
-    fn until(&self, what: &str, so: impl Fn(&Value) -> bool) -> Value {
+    pub fn until(&self, what: &str, so: impl Fn(&Value) -> bool) -> Value {
         let deadline = Instant::now() + PATIENCE;
         loop {
             let status = self.status();
@@ -98,12 +113,12 @@ metric = [{{ name = "power", from = "/power" }}]
         }
     }
 
-    fn synchronised(&self) -> Value {
+    pub fn synchronised(&self) -> Value {
         self.until("synchronised", |status| status["clock"] == "synchronised")
     }
 
     /// The agent's clock is the machine's, within 10 ms.
-    fn is_right(&self) {
+    pub fn is_right(&self) {
         let deadline = Instant::now() + PATIENCE;
         loop {
             let before = machine();
@@ -118,7 +133,7 @@ metric = [{{ name = "power", from = "/power" }}]
     }
 }
 
-fn machine() -> i64 {
+pub fn machine() -> i64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970");
     i64::try_from(now.as_millis()).expect("in range")
 }
@@ -236,6 +251,10 @@ fn a_host_whose_clock_is_set_by_hours_moves_nothing() {
 
 const TLS: &str = "cafile {dir}/ca.pem\ncertfile {dir}/server.pem\nkeyfile {dir}/server.key";
 
+fn secure(clock: &str) -> Lines<'_> {
+    Lines { clock, upstream: "ca-file = \"{dir}/ca.pem\"", ..Lines::default() }
+}
+
 #[tokio::test]
 async fn a_host_of_1970_listens_says_why_the_centre_is_away_and_is_there_as_soon_as_it_knows_the_time()
  {
@@ -246,7 +265,7 @@ async fn a_host_of_1970_listens_says_why_the_centre_is_away_and_is_there_as_soon
     central.run();
     let server = TimeServer::start(Manner::silent());
     let clock = format!("servers = [\"{}\"]", server.name());
-    let stage = Stage::new(central, &clock, "ca-file = \"{dir}/ca.pem\"");
+    let stage = Stage::new(central, &secure(&clock));
     let Some(mut agent) = stage.agent(&[("FAKETIME", "@1970-01-02 00:00:00")]) else { return };
     agent.hears("caught up");
     // Beyond the first short pauses: the next one alone would not do.
@@ -261,6 +280,7 @@ async fn a_host_of_1970_listens_says_why_the_centre_is_away_and_is_there_as_soon
     let reasons = status["health"]["reasons"].to_string();
     assert!(reasons.contains("\"clock\""), "{reasons}");
     assert_eq!(status["broker"]["state"], "connected");
+    assert_eq!((&status["held"]["messages"], &status["books"]["held"]), (&1.into(), &1.into()));
 
     server.set(Manner::ahead(0));
     agent.hears("the gateway's clock is synchronised");
@@ -275,5 +295,39 @@ async fn a_host_of_1970_listens_says_why_the_centre_is_away_and_is_there_as_soon
         let ago = machine() - since;
         assert!((0..HOUR).contains(&ago), "{status:#}");
     }
+    let status = stage.until("let go", |status| status["books"]["held"] == 0);
+    assert_eq!(status["books"]["stamped"], 1, "{status:#}");
     agent.stop();
+}
+
+/// 2036-02-07 06:28:16, when the seconds of packets begin again, lies between the host and the server.
+#[tokio::test]
+async fn a_host_of_1970_finds_itself_in_2037_with_what_it_has_held() {
+    const AHEAD: Seconds = 4_000 * 24 * 3_600;
+    let mut central = Broker::absent_with(TLS);
+    let authority = Authority::new("ours");
+    authority.write(&central.dir().join("ca.pem"));
+    authority.sign(central.dir(), "server", &["localhost"], 2080);
+    central.run();
+    let server = TimeServer::start(Manner::silent());
+    let clock = format!("servers = [\"{}\"]", server.name());
+    let stage = Stage::new(central, &secure(&clock));
+    let Some(mut agent) = stage.agent(&[("FAKETIME", "@1970-01-01 00:00:00")]) else { return };
+    agent.hears("caught up");
+    let hour = (machine() + AHEAD * 1_000).div_euclid(HOUR) * HOUR - 3 * HOUR;
+    let readings = [hour, hour + 1, hour + 2 * HOUR]
+        .map(|ts| ("meters/north/m1", format!(r#"{{"ts":{ts},"power":1}}"#)));
+    support::publish(stage.devices.port(), readings).await;
+    let status = stage.until("held", |status| status["held"]["messages"] == 3);
+    assert_ne!(status["upstream"]["state"], "connected");
+
+    server.set(Manner::ahead(AHEAD));
+    stage.until("connected", |status| status["upstream"]["state"] == "connected");
+    let status = stage.until("let go", |status| status["books"]["aggregated"] == 3);
+    let shown = status["at"].as_i64().expect("a time");
+    assert!((shown - machine() - AHEAD * 1_000).abs() < HOUR / 60, "{status:#}");
+    let books = &status["books"];
+    assert_eq!([&books["held"], &books["late"], &books["quarantined"]], [0; 3], "{books:#}");
+    let left = agent.stop();
+    assert!(left.log.iter().any(|line| line.contains("was set") && line.contains("first=true")));
 }

@@ -9,9 +9,20 @@
 mod agent;
 #[path = "../links/authority.rs"]
 mod authority;
+#[path = "../e2e/central.rs"]
+#[allow(dead_code, reason = "a part of it is used")]
+mod central;
 #[path = "../support/contract.rs"]
 mod contract;
+mod day;
+mod fleet;
+#[path = "../model/gateway.rs"]
+#[allow(dead_code, unused_imports, reason = "a part of it is used")]
+mod gateway;
 mod hosts;
+#[path = "../reference/mod.rs"]
+#[allow(dead_code, reason = "a part of it is used")]
+mod reference;
 mod servers;
 #[path = "../support/mod.rs"]
 mod support;

@@ -35,13 +35,13 @@ fn named(server: &TimeServer) -> ServerName {
 }
 
 /// A clock that is kept by these servers.
-struct Kept {
-    clock: Clock,
+pub struct Kept {
+    pub clock: Clock,
     _keeper: Keeper,
 }
 
 impl Kept {
-    fn by(servers: &[&TimeServer]) -> Self {
+    pub fn by(servers: &[&TimeServer]) -> Self {
         let servers = servers.iter().map(|server| named(server)).collect();
         Self::with(Settings { source: Source::Sntp, servers, pace: pace(), trust_host: false })
     }
@@ -66,7 +66,7 @@ impl Kept {
         }
     }
 
-    async fn becomes(&self, quality: ClockQuality) {
+    pub async fn becomes(&self, quality: ClockQuality) {
         self.until(&format!("{quality:?}"), |kept| kept.quality() == quality).await;
     }
 

@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use crate::agent::{Agent, command};
 use crate::fleet::{self, HOUR, MINUTE, Message, heartbeat, sample};
+use crate::outages::faketime_library;
 use crate::setup::{Options, Setup};
 use crate::status::{codes, until};
 
@@ -22,13 +23,13 @@ int adjtimex(struct timex *t) {
 }
 "#;
 
-struct Host {
-    setup: Setup,
+pub struct Host {
+    pub setup: Setup,
     library: PathBuf,
 }
 
 impl Host {
-    fn new(options: &Options) -> Self {
+    pub fn new(options: &Options) -> Self {
         let setup = Setup::with(options);
         let (source, library) = (setup.dir().join("kernel.c"), setup.dir().join("kernel.so"));
         std::fs::write(&source, KERNEL).expect("the directory is ours");
@@ -43,11 +44,26 @@ impl Host {
     }
 
     fn agent_that_waits(&self, sync_timeout: &str) -> Agent {
-        let mut command = command(&self.setup.config(), "run");
-        command.env("LD_PRELOAD", &self.library).env("IN_STEP", self.in_step());
-        command.env("TIDEGATE_CLOCK__TRUST_HOST", "false");
+        let mut command = self.command("run");
         command.env("TIDEGATE_CLOCK__SYNC_TIMEOUT", sync_timeout);
         Agent::spawn(command)
+    }
+
+    /// `tidegate` with this kernel.
+    fn command(&self, what: &str) -> Command {
+        let mut command = command(&self.setup.config(), what);
+        command.env("LD_PRELOAD", &self.library).env("IN_STEP", self.in_step());
+        command.env("TIDEGATE_CLOCK__TRUST_HOST", "false");
+        command
+    }
+
+    /// The same, with a clock that is wrong besides: what faketime is told.
+    pub fn command_at(&self, what: &str, faketime: &[(&str, &str)]) -> Command {
+        let mut command = self.command(what);
+        let preload = format!("{}:{}", self.library.display(), faketime_library().display());
+        command.env("LD_PRELOAD", preload).env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
+        command.envs(faketime.iter().copied());
+        command
     }
 
     fn in_step(&self) -> PathBuf {
@@ -59,7 +75,7 @@ impl Host {
     }
 
     /// Waits until so many messages are held, committed and acknowledged.
-    fn holds(&self, messages: u64) -> Value {
+    pub fn holds(&self, messages: u64) -> Value {
         until(&self.setup, "held", |_, document| {
             document["held"]["messages"] == messages && document["broker"]["in_flight"] == 0
         })

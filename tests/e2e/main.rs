@@ -28,4 +28,5 @@ mod starts;
 mod status;
 #[path = "../support/mod.rs"]
 mod support;
+mod time;
 mod whole_run;

@@ -179,15 +179,19 @@ fn in_order_of_time(rng: &mut Rng, from: i64, to: i64) -> Vec<Message> {
     messages.into_iter().map(|(_, message)| message).collect()
 }
 
-/// The agent, to whom it is three hours ago.
-pub fn three_hours_ago(setup: &Setup) -> std::process::Command {
+/// What shows a process another time.
+pub fn faketime_library() -> PathBuf {
     let libraries = std::fs::read_dir("/usr/lib").expect("there is one");
     let places = libraries.map(|entry| entry.expect("readable").path().join("faketime"));
-    let library: Option<PathBuf> =
-        places.map(|place| place.join("libfaketimeMT.so.1")).find(|path| path.exists());
+    let library = places.map(|place| place.join("libfaketimeMT.so.1")).find(|path| path.exists());
+    library.expect("faketime is installed: apt-get install faketime")
+}
+
+/// The agent, to whom it is three hours ago.
+pub fn three_hours_ago(setup: &Setup) -> std::process::Command {
     let mut command = command(&setup.config(), "run");
     command
-        .env("LD_PRELOAD", library.expect("faketime is installed: apt-get install faketime"))
+        .env("LD_PRELOAD", faketime_library())
         .env("FAKETIME", "-3h")
         .env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
     command

@@ -266,18 +266,19 @@ fn a_refused_subscription_is_degraded_although_the_agent_is_connected() {
 }
 
 /// Files of this process hold so many KiB at most; what would be longer fails as on a full disk.
-fn with_short_files(setup: &Setup, kib: u32) -> Agent {
-    let mut command = Command::new("bash");
-    let run = format!("trap '' XFSZ; ulimit -f {kib}; exec \"$0\" --config \"$1\" run");
-    command.arg("-c").arg(run).arg(env!("CARGO_BIN_EXE_tidegate")).arg(setup.config());
-    command.env("TIDEGATE_LOG", "warn,tidegate=debug");
-    Agent::spawn(command)
+pub fn with_short_files(command: &Command, kib: u32) -> Command {
+    let mut limited = Command::new("bash");
+    limited.arg("-c").arg(format!("trap '' XFSZ; ulimit -S -f {kib}; exec \"$0\" \"$@\""));
+    limited.arg(command.get_program()).args(command.get_args());
+    let set = command.get_envs().filter_map(|(name, value)| Some((name, value?)));
+    limited.envs(set);
+    limited
 }
 
 #[test]
 fn an_agent_without_its_store_still_says_so() {
     let setup = Setup::new();
-    let mut agent = with_short_files(&setup, 1_024);
+    let mut agent = Agent::spawn(with_short_files(&command(&setup.config(), "run"), 1_024));
     agent.hears("caught up");
     let hour = fleet::now().div_euclid(HOUR) * HOUR - 2 * HOUR;
     let deadline = Instant::now() + Duration::from_secs(60);
