@@ -22,7 +22,7 @@ pub struct PresencePolicy {
     pub flap_count: u8,
     /// See [`Self::flap_count`]; above zero.
     pub flap_window: Span,
-    /// After this much silence a device that is offline is forgotten; `None`: never.
+    /// After this much silence, and not before it is offline, a device is forgotten; `None`: never.
     pub forget_after: Option<Span>,
 }
 
@@ -204,7 +204,7 @@ impl Presence {
                 let told = self.enter(rules, Standing::Online, now, PresenceCause::News)?;
                 let recovers = was == Standing::Offline && told.state == PresenceState::Online;
                 let outage = seen_before.filter(|_| recovers);
-                Some(Told { outage: outage.map(|last| now.wall - last), ..told })
+                Some(Told { outage: outage.map(|last| (now.wall - last).max(Span::ZERO)), ..told })
             }
         }
     }
@@ -263,7 +263,9 @@ impl Presence {
         let silence = match self.standing {
             Standing::Online | Standing::Expected => Some(silent),
             Standing::Suspect | Standing::Unknown => self.last_seen().map(|_| silent),
-            Standing::Offline => rules.forget_after.map(|after| self.silent_from + after),
+            Standing::Offline => {
+                rules.forget_after.map(|after| self.silent_from + after.max(rules.offline_after))
+            }
             Standing::NeverSeen | Standing::Forgotten => None,
         };
         silence.into_iter().chain(self.will_due).chain(self.calm_at(rules)).min()
@@ -297,7 +299,8 @@ impl Presence {
         if !self.is_missed() {
             return None;
         }
-        (self.standing, self.since, self.dirty) = (Standing::Forgotten, since, true);
+        (self.standing, self.since, self.dirty) =
+            (Standing::Forgotten, self.since.max(since), true);
         (self.flapping, self.will_due, self.delayed) = (false, None, None);
         self.delay_is_told = false;
         self.changes.clear();
@@ -324,7 +327,8 @@ impl Presence {
         // A suspicion is no change by itself: what it comes to is.
         let is_change = matches!(standing, Standing::Online | Standing::Offline)
             && matches!(self.standing, Standing::Online | Standing::Suspect | Standing::Offline);
-        (self.standing, self.since, self.dirty) = (standing, at.wall, true);
+        // Whoever reads the events goes by the greatest: a wall clock that is set back does not undo what was told.
+        (self.standing, self.since, self.dirty) = (standing, self.since.max(at.wall), true);
         if is_change {
             self.changes.retain(|then| at.heard - *then < rules.flap_window);
             self.changes.push(at.heard);

@@ -236,6 +236,33 @@ fn a_device_of_a_store_from_before_is_told_with_its_next_news_or_its_silence() {
 }
 
 #[test]
+fn a_wall_clock_that_is_set_back_neither_undoes_what_was_told_nor_makes_an_outage_negative() {
+    let mut device = Watched::default();
+    device.news(0, 0);
+    device.run_to(40);
+    assert_eq!(device.told.last().map(|told| (told.0, told.1)), Some((30, Offline)));
+    let back = Moment { wall: at(-80).wall, ..at(41) };
+    let told = device.presence.on_news(&device.rules, back, Age::default()).expect("it is back");
+    assert_eq!(
+        (told.state, told.since),
+        (Online, at(30).wall),
+        "the greatest `since` is the newest"
+    );
+    assert_eq!(told.outage, Some(Span::ZERO));
+}
+
+#[test]
+fn nobody_is_forgotten_before_they_are_offline() {
+    let rules =
+        PresencePolicy { forget_after: Some(Span::from_mins(10)), ..PresencePolicy::default() };
+    let mut device = Watched { rules, ..Watched::default() };
+    device.news(0, 0);
+    device.run_to(60);
+    let told: Vec<_> = device.told.iter().map(|told| (told.0, told.1)).collect();
+    assert_eq!(told, [(0, Online), (30, Offline), (30, PresenceState::Forgotten)]);
+}
+
+#[test]
 fn a_device_that_is_offline_for_long_is_forgotten_and_told_anew() {
     let mut device = Watched::default();
     device.rules.forget_after = Some(Span::from_hours(10));
