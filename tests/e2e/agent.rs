@@ -116,7 +116,13 @@ impl Agent {
 
     /// Asks it to leave.
     pub fn ask_to_end(&self) {
-        let signalled = Command::new("kill").arg(self.child.id().to_string()).status();
+        self.signal("TERM");
+    }
+
+    /// Sends it a signal.
+    pub fn signal(&self, name: &str) {
+        let pid = self.child.id().to_string();
+        let signalled = Command::new("kill").args(["-s", name, &pid]).status();
         assert!(signalled.expect("kill is installed").success());
     }
 

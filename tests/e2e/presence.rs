@@ -145,6 +145,44 @@ fn a_broker_that_is_away_makes_none_of_500_devices_offline_with_its_sessions_or_
     agent.stop();
 }
 
+/// How long the agent of the test below is not there, in seconds: longer than it ever does nothing.
+const ASLEEP: u64 = 17;
+
+/// As a machine that sleeps: nobody was silent meanwhile, and what was sent is not late.
+#[test]
+fn an_agent_that_was_held_still_hears_first_what_came_meanwhile() {
+    let options = Options {
+        tables: "[[device]]\npattern = \"m*\"\noffline-after = \"6s\"\nidle-timeout = \"4s\"\nlateness = \"1s\"\n\
+                 allowed-lateness = \"2s\"\n[presence]\ngap-after = \"2s\"\n",
+        ..Options::default()
+    };
+    let setup = Setup::with(&options);
+    let mut agent = setup.agent();
+    agent.hears("caught up");
+    setup.publish(&round(fleet::now()));
+    setup.central.until("a fleet", |arrived| arrived.in_state("online").len() >= DEVICES);
+    agent.signal("STOP");
+    setup.publish(&round(fleet::now()));
+    // It is the time itself that is waited for.
+    assert!(!agent.says_within(Duration::from_secs(ASLEEP), &["panicked"]));
+    agent.signal("CONT");
+    agent.hears("did not run for a while");
+    agent.hears("caught up");
+    setup.publish(&round(fleet::now()));
+    setup.publish(&[sample("watch", "last", fleet::now(), 1.0)]);
+    setup.central.until("whoever came last", |arrived| !arrived.states("last").is_empty());
+    {
+        let arrived = setup.central.arrived();
+        assert_eq!(arrived.in_state("offline"), Vec::<&Value>::new());
+        assert_eq!(arrived.late.len(), 0);
+        let [gap] = arrived.gaps()[..] else { panic!("{:?}", arrived.gaps()) };
+        assert_eq!(gap["cause"], "agent-stopped");
+        assert!(number(gap, "end") - number(gap, "start") >= 1_000 * (ASLEEP as i64 - 2), "{gap}");
+    }
+    nothing_wrong(&setup);
+    agent.stop();
+}
+
 /// A meter with a connection of its own, and a last will.
 struct Meter {
     client: Client,
