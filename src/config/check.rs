@@ -122,6 +122,7 @@ pub(super) fn config(layers: Layers) -> Result<Config, ConfigErrors> {
         limits: bounds(&limits, broker.max_payload),
     };
     room_for_expected(&mut review, &engine);
+    super::statuses::expected_by_one(&mut review, &engine);
     ConfigErrors::unless_empty(review.findings)?;
     Ok(Config {
         gateway,

@@ -1,11 +1,11 @@
 //! What of a source tells who is there: status topics, and devices that are expected.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
 use super::check::Review;
 use super::finding::KeyPath;
-use super::raw;
+use super::{Engine, raw};
 use crate::ids::{DeviceId, RegionId};
 use crate::wire::reference::Reference;
 use crate::wire::status::{Scope, StatusSpec, StatusTopic};
@@ -80,6 +80,24 @@ pub(super) fn expects(
         }
     }
     all.in_order
+}
+
+/// A device belongs to the source that hears it first, and the other's records of it would be refused.
+pub(super) fn expected_by_one(review: &mut Review<'_>, engine: &Engine) {
+    let mut sources: BTreeMap<&(RegionId, DeviceId), usize> = BTreeMap::new();
+    for (at, source) in engine.sources.sources.iter().enumerate() {
+        for device in &source.expects {
+            let first = *sources.entry(device).or_insert(at);
+            if first != at {
+                let (region, name) = device;
+                let message = format!(
+                    "{region}/{name} is expected in source[{first}] too; a device belongs to one source, leave it out here"
+                );
+                review.refuse(&KeyPath::top("source").index(at).key("expects"), message);
+                break;
+            }
+        }
+    }
 }
 
 /// More mistakes in one file than anybody reads at once.
