@@ -12,6 +12,7 @@ use crate::agent::status_places;
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::status::asking::{AskError, ask_for};
+use crate::status::health::spoken;
 use crate::status::question::{self, Answer, Ask};
 
 #[derive(Debug, Subcommand)]
@@ -108,7 +109,16 @@ fn described(device: &question::Device) -> Vec<String> {
         format!("last seen     {}", moment(device.last_seen)),
         format!("watermark     {}", moment(device.watermark)),
         format!("open windows  {}", device.open_windows),
+        format!("clock         {}", clock(device.clock_offset)),
     ]
+}
+
+fn clock(offset: Option<i64>) -> String {
+    match offset {
+        Some(behind) if behind > 0 => format!("{} behind", spoken(behind)),
+        Some(ahead) => format!("{} ahead", spoken(ahead.saturating_neg())),
+        None => "not known to be wrong".to_owned(),
+    }
 }
 
 fn state(device: &question::Device) -> String {
@@ -131,4 +141,16 @@ fn print(lines: impl IntoIterator<Item = String>) -> Result<ExitCode, Failure> {
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::clock;
+
+    #[test]
+    fn a_clock_is_said_to_be_ahead_or_behind() {
+        assert_eq!(clock(Some(-599_800)), "9 min 59 s ahead");
+        assert_eq!(clock(Some(3_600_000)), "1 h 0 min behind");
+        assert_eq!(clock(None), "not known to be wrong");
+    }
 }

@@ -78,6 +78,8 @@ pub struct DeviceView {
     pub watermark: Option<EventTime>,
     /// Windows that are open.
     pub open_windows: usize,
+    /// How far its clock is off, event time less device time, where that is known.
+    pub clock_offset: Option<Span>,
     /// Whether it can be forgotten.
     pub is_missed: bool,
 }
@@ -103,6 +105,7 @@ impl Engine {
             last_seen: device.presence.last_seen(),
             watermark: Some(watermark).filter(|w| *w != EventTime::MIN),
             open_windows: device.panes.len(),
+            clock_offset: device.clock.offset(),
             is_missed: device.presence.is_missed(),
         }
     }

@@ -106,6 +106,9 @@ pub struct Device {
     pub watermark: Option<i64>,
     /// Windows that are open.
     pub open_windows: usize,
+    /// How far its clock is off, event time less device time, where that is known.
+    #[serde(default)]
+    pub clock_offset: Option<i64>,
 }
 
 impl From<DeviceView> for Device {
@@ -118,6 +121,7 @@ impl From<DeviceView> for Device {
             last_seen: view.last_seen.map(|at| at.0),
             watermark: view.watermark.map(|at| at.0),
             open_windows: view.open_windows,
+            clock_offset: view.clock_offset.map(|offset| offset.0),
         }
     }
 }

@@ -119,6 +119,7 @@ fn device(number: usize) -> Device {
         last_seen: None,
         watermark: None,
         open_windows: number,
+        clock_offset: None,
     }
 }
 
