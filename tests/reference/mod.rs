@@ -665,6 +665,8 @@ impl Run<'_> {
         let refuse = |reason| Place::Quarantined(reason);
         if !mine {
             entry.place = refuse("other-source");
+        } else if raw.is_some_and(|raw| raw > CALENDAR) {
+            entry.place = refuse("future");
         } else if let Some((from, to)) = between {
             match usable.filter(|time| (from..=to).contains(time)) {
                 Some(time) => pass(entry, time, retain, heartbeat),
@@ -900,6 +902,9 @@ fn item(content: String) -> Option<Item> {
         content,
     })
 }
+
+/// The last moment that the wire contract knows, 100 million days after the epoch.
+const CALENDAR: i64 = 8_640_000_000_000_000;
 
 /// An entry passes the guards at `at`.
 fn pass(entry: &mut Entry, at: i64, retain: bool, heartbeat: bool) {
