@@ -65,7 +65,7 @@ impl Session<'_> {
         let Holding { messages, bytes, .. } = holding;
         match state {
             Told::Asking => {
-                info!("what time it is is not known yet; until it is, messages are held");
+                info!("it is not known yet what time it is; messages are held until it is");
             }
             Told::Holding => warn!(
                 messages, bytes, until = ?self.config.gate.sync_timeout, remedy = health::TIME_IS_NOT_KNOWN,

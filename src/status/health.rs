@@ -236,7 +236,7 @@ fn no_room(books: &Books, last: Option<i64>, at: i64) -> Option<Reason> {
 
 fn holding(held: &Held, at: i64) -> Option<Reason> {
     let lasted = at.saturating_sub(held.since?);
-    if lasted < ASKED_FOR {
+    if lasted < ASKED_FOR && held.messages == 0 {
         return None;
     }
     let lasted = spoken(lasted);
