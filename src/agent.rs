@@ -157,7 +157,6 @@ struct Session<'a> {
     observed: Observed,
     /// What was last logged of messages that are held.
     holding: Option<holding::Told>,
-    /// When the clock is asked next what it is worth, while messages are held for it.
     telling: Telling,
 }
 
@@ -302,13 +301,7 @@ impl<'a> Session<'a> {
         for output in outputs.drain(..) {
             alerts::log(&output);
             let encoded = encode(&output, &self.identity, self.config.upstream.fields);
-            self.append(Entry {
-                topic: encoded.topic,
-                payload: encoded.payload,
-                class: encoded.class,
-                supersedes: encoded.supersedes,
-                queued: now.wall,
-            });
+            self.append(Entry::of(encoded, now.wall));
         }
         self.effects.outputs = outputs;
         if self.outbox.has_changes() {

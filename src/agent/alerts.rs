@@ -31,8 +31,7 @@ pub(super) fn log(output: &Output) {
 mod tests {
     use super::*;
     use crate::event::TimeUnit;
-    use crate::time::ClockQuality;
-    use crate::time::EventTime;
+    use crate::time::{ClockQuality, EventTime};
     use std::io::{self, Write};
     use std::sync::{Arc, Mutex};
 

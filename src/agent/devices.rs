@@ -69,13 +69,7 @@ pub fn answer_from_store(config: &Config, now: Now, ask: &Ask) -> Result<Answer,
     let identity = Identity { gateway, generation: store.generation() };
     for output in effects.outputs {
         let encoded = encode(&output, &identity, config.upstream.fields);
-        outbox.append(Entry {
-            topic: encoded.topic,
-            payload: encoded.payload,
-            class: encoded.class,
-            supersedes: encoded.supersedes,
-            queued: now.wall,
-        });
+        outbox.append(Entry::of(encoded, now.wall));
     }
     commit_now(&mut store, &mut engine, &mut outbox)?;
     Ok(Answer::Forgotten(true))

@@ -15,6 +15,7 @@
 
 use crate::event::Class;
 use crate::time::ArrivalTime;
+use crate::wire::encode::Encoded;
 
 const VERSION: u8 = 2;
 const HEADER: usize = 22;
@@ -36,6 +37,14 @@ pub struct Entry {
     pub supersedes: Option<u64>,
     /// When it was appended, for people; kept to the second.
     pub queued: ArrivalTime,
+}
+
+impl Entry {
+    /// An output as it was encoded, appended at `queued`.
+    pub fn of(encoded: Encoded, queued: ArrivalTime) -> Self {
+        let Encoded { topic, payload, class, supersedes } = encoded;
+        Self { topic, payload, class, supersedes, queued }
+    }
 }
 
 /// What the outbox remembers of an entry.

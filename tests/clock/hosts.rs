@@ -82,11 +82,7 @@ metric = [{{ name = "power", from = "/power" }}]
 
     /// The agent on a host that shows another time; `None` without faketime.
     fn agent(&self, faketime: &[(&str, &str)]) -> Option<Agent> {
-        let libraries = fs::read_dir("/usr/lib").expect("readable");
-        let mut places = libraries.map(|entry| entry.expect("readable").path().join("faketime"));
-        let library = places
-            .find_map(|place| Some(place.join("libfaketimeMT.so.1")).filter(|path| path.exists()));
-        let Some(library) = library else {
+        let Some(library) = support::faketime() else {
             println!("skipped: faketime is not installed");
             return None;
         };
@@ -255,9 +251,8 @@ fn secure(clock: &str) -> Lines<'_> {
     Lines { clock, upstream: "ca-file = \"{dir}/ca.pem\"", ..Lines::default() }
 }
 
-#[tokio::test]
-async fn a_host_of_1970_listens_says_why_the_centre_is_away_and_is_there_as_soon_as_it_knows_the_time()
- {
+/// A central broker with a certificate, and a time server that says nothing.
+fn in_the_dark() -> (Stage, TimeServer) {
     let mut central = Broker::absent_with(TLS);
     let authority = Authority::new("ours");
     authority.write(&central.dir().join("ca.pem"));
@@ -265,7 +260,13 @@ async fn a_host_of_1970_listens_says_why_the_centre_is_away_and_is_there_as_soon
     central.run();
     let server = TimeServer::start(Manner::silent());
     let clock = format!("servers = [\"{}\"]", server.name());
-    let stage = Stage::new(central, &secure(&clock));
+    (Stage::new(central, &secure(&clock)), server)
+}
+
+#[tokio::test]
+async fn a_host_of_1970_listens_says_why_the_centre_is_away_and_is_there_as_soon_as_it_knows_the_time()
+ {
+    let (stage, server) = in_the_dark();
     let Some(mut agent) = stage.agent(&[("FAKETIME", "@1970-01-02 00:00:00")]) else { return };
     agent.hears("caught up");
     // Beyond the first short pauses: the next one alone would not do.
@@ -304,14 +305,7 @@ async fn a_host_of_1970_listens_says_why_the_centre_is_away_and_is_there_as_soon
 #[tokio::test]
 async fn a_host_of_1970_finds_itself_in_2037_with_what_it_has_held() {
     const AHEAD: Seconds = 4_000 * 24 * 3_600;
-    let mut central = Broker::absent_with(TLS);
-    let authority = Authority::new("ours");
-    authority.write(&central.dir().join("ca.pem"));
-    authority.sign(central.dir(), "server", &["localhost"], 2080);
-    central.run();
-    let server = TimeServer::start(Manner::silent());
-    let clock = format!("servers = [\"{}\"]", server.name());
-    let stage = Stage::new(central, &secure(&clock));
+    let (stage, server) = in_the_dark();
     let Some(mut agent) = stage.agent(&[("FAKETIME", "@1970-01-01 00:00:00")]) else { return };
     agent.hears("caught up");
     let hour = (machine() + AHEAD * 1_000).div_euclid(HOUR) * HOUR - 3 * HOUR;

@@ -181,10 +181,7 @@ fn in_order_of_time(rng: &mut Rng, from: i64, to: i64) -> Vec<Message> {
 
 /// What shows a process another time.
 pub fn faketime_library() -> PathBuf {
-    let libraries = std::fs::read_dir("/usr/lib").expect("there is one");
-    let places = libraries.map(|entry| entry.expect("readable").path().join("faketime"));
-    let library = places.map(|place| place.join("libfaketimeMT.so.1")).find(|path| path.exists());
-    library.expect("faketime is installed: apt-get install faketime")
+    crate::support::faketime().expect("faketime is installed: apt-get install faketime")
 }
 
 /// The agent, to whom it is three hours ago.

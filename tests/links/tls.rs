@@ -314,11 +314,7 @@ fn files_that_go_bad_while_it_runs() {
 
 #[test]
 fn a_clock_that_was_never_set_is_at_fault_and_not_the_certificate() {
-    let libraries = fs::read_dir("/usr/lib").expect("readable");
-    let mut places = libraries.map(|entry| entry.expect("readable").path().join("faketime"));
-    let library = places
-        .find_map(|place| Some(place.join("libfaketimeMT.so.1")).filter(|path| path.exists()));
-    let Some(library) = library else {
+    let Some(library) = crate::support::faketime() else {
         println!("skipped: faketime is not installed");
         return;
     };

@@ -5,6 +5,7 @@
 
 mod broker;
 mod client;
+mod faketime;
 mod proxy;
 mod time_server;
 
@@ -12,6 +13,7 @@ use std::time::Duration;
 
 pub use broker::{Broker, free_port};
 pub use client::{Subscriber, publish, publish_at};
+pub use faketime::faketime;
 pub use proxy::{Mode, Proxy};
 pub use time_server::{Manner, PACKET, Seconds, TimeServer, kiss};
 
