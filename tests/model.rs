@@ -424,6 +424,26 @@ fn same(got: &Gateway<'_>, expected: &Gateway<'_>) -> Result<(), TestCaseError> 
     Ok(())
 }
 
+/// Lives through the steps with ticks and commits in between.
+fn busy<'a>(config: &'a Config, steps: &[Step], extra: &[(u16, u8)]) -> Gateway<'a> {
+    let mut busy = Gateway::new(config, steps[0].at);
+    for (step, (when, what)) in steps.iter().zip(extra.iter().cycle()) {
+        match what {
+            0 => {
+                busy.now += (step.at - busy.now) * i64::from(*when) / 65_535;
+                busy.handle(Input::Tick);
+                busy.handle(Input::Tick);
+                busy.commit();
+            }
+            1 => drop(busy.sleep_until(step.at)),
+            _ => {}
+        }
+        busy.step(step);
+    }
+    busy.end();
+    busy
+}
+
 proptest! {
     #![proptest_config(cases(300))]
 
@@ -470,21 +490,7 @@ proptest! {
         let steps = plan.steps(true);
         let config = config(&plan.rules, immediate, plan.publish_interval);
         let quiet = live(&config, &steps);
-        let mut busy = Gateway::new(&config, steps[0].at);
-        for (step, (when, what)) in steps.iter().zip(extra.iter().cycle()) {
-            match what {
-                0 => {
-                    busy.now += (step.at - busy.now) * i64::from(*when) / 65_535;
-                    busy.handle(Input::Tick);
-                    busy.handle(Input::Tick);
-                    busy.commit();
-                }
-                1 => drop(busy.sleep_until(step.at)),
-                _ => {}
-            }
-            busy.step(step);
-        }
-        busy.end();
+        let busy = busy(&config, &steps, &extra);
         same(&busy, &quiet)?;
     }
 

@@ -282,20 +282,7 @@ proptest! {
         let steps = with_losses(plan.steps(true), &turns);
         let config = config(&plan.rules, immediate, plan.publish_interval);
         let quiet = crate::live(&config, &steps);
-        let mut busy = Gateway::new(&config, steps[0].at);
-        for (step, (when, what)) in steps.iter().zip(extra.iter().cycle()) {
-            match what {
-                0 => {
-                    busy.now += (step.at - busy.now) * i64::from(*when) / 65_535;
-                    busy.handle(Input::Tick);
-                    busy.commit();
-                }
-                1 => drop(busy.sleep_until(step.at)),
-                _ => {}
-            }
-            busy.step(step);
-        }
-        busy.end();
+        let busy = crate::busy(&config, &steps, &extra);
         identities(&busy.outputs)?;
         crate::same(&busy, &quiet)?;
     }
