@@ -33,10 +33,10 @@ const CONFIG: &str = r#"
 gateway.id = "gw"
 # Whoever has a wrong time is alive: what a corrected one says of its age is held by `tests/model`.
 defaults.correct = "off"
-[[device]]
+[[devices]]
 pattern = "sleepy-*"
 offline-after = "26h"
-[[device]]
+[[devices]]
 pattern = "flapping-*"
 offline-after = "8m"
 [[source]]

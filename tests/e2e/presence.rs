@@ -103,7 +103,7 @@ const SILENCE: u64 = 6;
 #[test]
 fn a_broker_that_is_away_makes_none_of_500_devices_offline_with_its_sessions_or_without() {
     let options = Options {
-        tables: "[[device]]\npattern = \"m*\"\noffline-after = \"6s\"\n[presence]\ngap-after = \"2s\"\n",
+        tables: "[[devices]]\npattern = \"m*\"\noffline-after = \"6s\"\n[presence]\ngap-after = \"2s\"\n",
         ..Options::default()
     };
     let mut setup = Setup::with(&options);
@@ -152,7 +152,7 @@ const ASLEEP: u64 = 17;
 #[test]
 fn an_agent_that_was_held_still_hears_first_what_came_meanwhile() {
     let options = Options {
-        tables: "[[device]]\npattern = \"m*\"\noffline-after = \"6s\"\nidle-timeout = \"4s\"\nlateness = \"1s\"\n\
+        tables: "[[devices]]\npattern = \"m*\"\noffline-after = \"6s\"\nidle-timeout = \"4s\"\nlateness = \"1s\"\n\
                  allowed-lateness = \"2s\"\n[presence]\ngap-after = \"2s\"\n",
         ..Options::default()
     };

@@ -160,7 +160,7 @@ fn a_retained_sample_is_no_news() {
 /// Pain 29: battery devices and mains ones, a restart in between, and a device never heard since.
 #[test]
 fn each_class_is_judged_by_its_own_span_and_last_seen_survives_a_restart() {
-    let toml = "[[device]]\npattern = \"s-*\"\noffline-after = \"26h\"\n[[source]]\nname = \"meters\"\n\
+    let toml = "[[devices]]\npattern = \"s-*\"\noffline-after = \"26h\"\n[[source]]\nname = \"meters\"\n\
                 topic = \"m/{region}/{sender}\"\ndevice = \"/dev\"\ntime = { from = \"/ts\", as = \"epoch_ms\" }\n\
                 [[source.metric]]\nname = \"v\"\nfrom = \"/v\"\n";
     let config = Config::from_toml(toml).expect("no mistake");
@@ -236,7 +236,7 @@ fn a_step_of_the_clock_makes_nobody_offline() {
 #[test]
 fn a_device_that_never_speaks_is_never_seen_and_nobody_waits_for_it() {
     let names: Vec<_> = (0..10).map(|number| format!("\"north/d{number}\"")).collect();
-    let toml = format!("{METERS}expects = [{}]\n{WILLS}", names.join(", "));
+    let toml = format!("{METERS}{WILLS}[[devices]]\nnames = [{}]\n", names.join(", "));
     let config = Config::from_toml(&toml).expect("no mistake");
     let mut gateway = Gateway::listening(&config, NOON);
     for minute in 0..90 {
