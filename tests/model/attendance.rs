@@ -550,3 +550,24 @@ fn the_death_of_the_bridge_of_a_source_is_that_of_its_devices_in_all_regions_and
     assert_eq!(gateway.engine.books().duplicate, 1);
     gateway.engine.books().balance();
 }
+
+/// One bridge may have plugs and sensors on it, which are read in two ways.
+#[test]
+fn the_death_of_a_bridge_is_that_of_the_devices_of_every_source_that_names_it() {
+    use PresenceState::{Online, Suspect};
+    let others = METERS.replace("meters", "others").replace("m/{", "o/{");
+    let bridge = "[[source.status]]\ntopic = \"zigbee/bridge\"\nscope = \"source\"\n";
+    let third = METERS.replace("meters", "third").replace("m/{", "p/{");
+    let toml = format!("{METERS}{bridge}{others}{bridge}{third}");
+    let config = Config::from_toml(&toml).expect("no mistake");
+    let mut gateway = Gateway::listening(&config, NOON);
+    for (topic, device) in [("m/north/x", "a"), ("o/north/x", "b"), ("p/north/x", "c")] {
+        let message = Message { topic: topic.to_owned(), ..message(device, Some(NOON), 1) };
+        gateway.hears(NOON, message);
+    }
+    gateway.hears(NOON + MINUTE, says("zigbee/bridge", "offline", false));
+    let states = |device| gateway.told_of(device).iter().map(|told| told.1).collect::<Vec<_>>();
+    assert_eq!((states("a"), states("b")), (vec![Online, Suspect], vec![Online, Suspect]));
+    assert_eq!(states("c"), [Online], "it hangs on nothing");
+    gateway.engine.books().balance();
+}
