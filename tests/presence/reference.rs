@@ -39,6 +39,8 @@ pub struct Event {
 
 /// A message that says that its device lives.
 pub struct News {
+    /// Its place among the messages.
+    pub number: usize,
     pub at: i64,
     /// When it was sent.
     pub sent: i64,
@@ -73,10 +75,13 @@ fn times(messages: &[&Message], terms: &Terms<'_>) -> Vec<Option<i64>> {
 
 pub fn news(messages: &[&Message], terms: &Terms<'_>) -> Vec<News> {
     let mut seen = BTreeSet::new();
-    let used = messages.iter().filter(|message| !message.retain && seen.insert(message.ts));
-    let used: Vec<&Message> = used.copied().collect();
+    let used = messages.iter().enumerate();
+    let used = used
+        .filter(|(_, message)| !message.retain && seen.insert(message.ts))
+        .map(|(at, it)| (at, *it));
+    let (numbers, used): (Vec<usize>, Vec<&Message>) = used.unzip();
     let (mut all, mut highest) = (Vec::new(), i64::MIN);
-    for (message, time) in used.iter().zip(times(&used, terms)) {
+    for ((message, number), time) in used.iter().zip(numbers).zip(times(&used, terms)) {
         let ages = -RULES.future_tolerance..=30 * DAY;
         let time = time.filter(|time| ages.contains(&(message.at - time)));
         if time.is_some_and(|time| time < highest) {
@@ -84,7 +89,7 @@ pub fn news(messages: &[&Message], terms: &Terms<'_>) -> Vec<News> {
         }
         highest = time.unwrap_or(highest);
         let sent = time.map_or(message.at, |time| time.min(message.at));
-        all.push(News { at: message.at, sent });
+        all.push(News { number, at: message.at, sent });
     }
     all
 }

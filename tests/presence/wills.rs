@@ -28,23 +28,25 @@ enum What {
 
 /// What was said of it, in order.
 fn occurrences(messages: &[&Message], terms: &Terms<'_>) -> Vec<(i64, What)> {
-    let readings: Vec<&Message> = messages.iter().filter(|it| it.word.is_none()).copied().collect();
-    let mut all: Vec<_> =
-        news(&readings, terms).into_iter().map(|it| (it.at, What::News(it))).collect();
-    for word in messages {
-        match word.word {
-            _ if word.parent.is_some() && word.word == Some(true) => {}
-            Some(false) if word.parent.is_some() => all.push((word.at, What::Parent)),
-            Some(false) => all.push((word.at, What::Will { last: !word.retain })),
-            Some(true) if !word.retain => {
-                all.push((word.at, What::News(News { at: word.at, sent: word.at })));
-            }
-            Some(true) | None => {}
-        }
+    let numbered = messages.iter().enumerate();
+    let (numbers, readings): (Vec<usize>, Vec<&Message>) =
+        numbered.clone().filter(|(_, it)| it.word.is_none()).map(|(at, it)| (at, *it)).unzip();
+    let news = news(&readings, terms).into_iter();
+    let mut all: Vec<_> = news.map(|it| (it.at, numbers[it.number], What::News(it))).collect();
+    for (number, word) in numbered {
+        let at = word.at;
+        let what = match (word.word, word.parent.is_some()) {
+            (Some(false), true) => What::Parent,
+            (Some(false), false) => What::Will { last: !word.retain },
+            (Some(true), false) if !word.retain => What::News(News { number, at, sent: at }),
+            (Some(true) | None, _) => continue,
+        };
+        all.push((at, number, what));
     }
-    all.push((crate::world::END, What::End));
-    all.sort_by_key(|it| it.0);
-    all
+    all.push((crate::world::END, usize::MAX, What::End));
+    // Many may come at once, after a gap.
+    all.sort_by_key(|it| (it.0, it.1));
+    all.into_iter().map(|(at, _, what)| (at, what)).collect()
 }
 
 /// Everything that is told of a device that never flaps.
