@@ -36,6 +36,24 @@ fn the_defaults_that_the_shipped_file_states_are_the_defaults() {
     assert_eq!(described(&of(&spelled_out)), described(&of(SHIPPED)));
 }
 
+#[test]
+fn the_examples_that_the_shipped_file_has_as_comments_are_without_mistakes() {
+    let mut examples = 0;
+    let mut inside = false;
+    let mut written_out = String::new();
+    for line in SHIPPED.lines() {
+        let begins = line.starts_with("# [[");
+        examples += usize::from(begins);
+        inside = begins || inside && line.starts_with("# ");
+        written_out += if inside { &line[2..] } else { line };
+        written_out += "\n";
+    }
+    assert_eq!(examples, 4, "a status, local time with a status, an uptime");
+    let config = Config::from_toml(&written_out).unwrap_or_else(|errors| panic!("{errors}"));
+    config.check(Mode::Run).unwrap_or_else(|errors| panic!("{errors}"));
+    assert_eq!(warnings_of(&written_out), warnings_of(SHIPPED));
+}
+
 /// Configurations (or a variable of the environment, after `$`), each with what is told of it, after `>`: place, value
 /// and remedy. What ends with `: …` is told in the words of the TOML parser.
 const MISTAKES: &str = include_str!("config/mistakes.txt");
