@@ -48,7 +48,7 @@ fn the_examples_that_the_shipped_file_has_as_comments_are_without_mistakes() {
         written_out += if inside { &line[2..] } else { line };
         written_out += "\n";
     }
-    assert_eq!(examples, 4, "a status, local time with a status, an uptime");
+    assert_eq!(examples, 5, "a status, local time with a status, an uptime, devices");
     let config = Config::from_toml(&written_out).unwrap_or_else(|errors| panic!("{errors}"));
     config.check(Mode::Run).unwrap_or_else(|errors| panic!("{errors}"));
     assert_eq!(warnings_of(&written_out), warnings_of(SHIPPED));
