@@ -275,7 +275,9 @@ fn never_false_and_never_late(world: &World, gateway: &Gateway, seed: u64) {
         let is_offline = report.state == PresenceState::Offline;
         if is_offline && report.cause == PresenceCause::Silence && device.class != Class::Delayed {
             let since = report.since.0;
-            let outage = device.outages.iter().find(|(a, b)| *a <= since && since <= *b + MINUTE);
+            let is_in =
+                |(from, to): &&(i64, i64)| *from <= since && since <= world.heard(*to) + MINUTE;
+            let outage = device.outages.iter().find(is_in);
             assert!(outage.is_some(), "seed {seed}: {} is told offline: {report:?}", device.name);
             let late = at - since;
             assert!((0..=MINUTE).contains(&late), "seed {seed}: {report:?} was told at {at}");

@@ -161,6 +161,14 @@ impl World {
     }
 }
 
+impl World {
+    /// When what was sent at this time is heard at the latest, to the minute.
+    pub fn heard(&self, sent: i64) -> i64 {
+        let gap = self.gaps.iter().find(|gap| (gap.start..=gap.end).contains(&sent));
+        gap.map_or(sent, |gap| gap.end)
+    }
+}
+
 fn class(number: usize) -> Class {
     match number % 20 {
         0..=7 => Class::Mains,
