@@ -123,6 +123,8 @@ pub(super) fn config(layers: Layers) -> Result<Config, ConfigErrors> {
     };
     room_for_expected(&mut review, &engine);
     super::statuses::expected_by_one(&mut review, &engine);
+    super::statuses::expected_where_they_can_be(&mut review, &engine);
+    super::together::holds(&mut review, &engine);
     ConfigErrors::unless_empty(review.findings)?;
     Ok(Config {
         gateway,

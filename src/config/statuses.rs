@@ -100,6 +100,34 @@ pub(super) fn expected_by_one(review: &mut Review<'_>, engine: &Engine) {
     }
 }
 
+/// Who is expected where nobody can be heard would be missed for ever.
+pub(super) fn expected_where_they_can_be(review: &mut Review<'_>, engine: &Engine) {
+    for (at, source) in engine.sources.sources.iter().enumerate() {
+        let regions = std::iter::once(&source.spec.region)
+            .chain(source.statuses.iter().map(|status| &status.region));
+        let Some(regions) = constants(regions) else { continue };
+        let stray = source.expects.iter().find(|(region, _)| !regions.contains(&region.as_str()));
+        let Some((region, name)) = stray else { continue };
+        let only = regions.iter().map(|region| format!("\"{region}\"")).collect::<Vec<_>>();
+        let message = format!(
+            "{region}/{name} can never be heard: every device of this source is in region {}; write \"{}/{name}\", or \
+             say where the region is (region = \"topic:…\", or a level {{region}} of the topic)",
+            only.join(" or "),
+            regions.first().unwrap_or(&"all"),
+        );
+        review.refuse(&KeyPath::top("source").index(at).key("expects"), message);
+    }
+}
+
+/// What these say, where none of them depends on a message.
+fn constants<'a>(all: impl Iterator<Item = &'a Reference>) -> Option<BTreeSet<&'a str>> {
+    all.map(|reference| match reference {
+        Reference::Const(text) => Some(text.as_str()),
+        Reference::Topic(_) | Reference::Item(_) | Reference::Root(_) => None,
+    })
+    .collect()
+}
+
 /// More mistakes in one file than anybody reads at once.
 const MOST_MISTAKES: usize = 20;
 
