@@ -5,7 +5,7 @@ use super::session::PATIENCE;
 use super::{Cause, Section, Time, Trial, bytes};
 use crate::agent;
 use crate::egress::LARGEST;
-use crate::mqtt::{Accepted, Verdict, Version};
+use crate::mqtt::{Accepted, LinkError, Verdict, Version};
 use crate::time::Span;
 
 /// Says that it is no result, and which contract it would belong to.
@@ -28,7 +28,7 @@ impl Trial<'_> {
         session.allow(PATIENCE);
         match session.publish(&topic, std::iter::once(PAYLOAD.to_vec())).await {
             Ok(verdicts) => published(&mut section, &topic, broker.version, &verdicts),
-            Err(error) => section.broken(&format!("publishing to {topic}"), &error),
+            Err(error) => not_published(&mut section, &topic, &error),
         }
         session.leave().await;
         lifetime(&mut section, &broker, time).await;
@@ -73,6 +73,21 @@ fn published(section: &mut Section, topic: &str, version: Version, verdicts: &[V
     }
 }
 
+/// Some brokers close the connection over what they do not allow, without a word.
+fn not_published(section: &mut Section, topic: &str, error: &LinkError) {
+    let what = format!("publishing to {topic}");
+    match error.is_closing() {
+        true => section.bad(
+            Cause::Forbidden,
+            format!(
+                "{what}: {error}, as some brokers do over what they do not allow; allow this client to write everything \
+                 below upstream.prefix, in the broker's ACL"
+            ),
+        ),
+        false => section.broken(&what, error),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -93,5 +108,17 @@ mod tests {
         let small = Accepted { largest: Some(64 << 10), ..Accepted::default() };
         assert_eq!(outcomes(small), [Outcome::Unwise]);
         assert_eq!(outcomes(Accepted { largest: Some(LARGEST), ..Accepted::default() }), []);
+    }
+
+    #[test]
+    fn a_broker_that_closes_over_a_publish_does_not_allow_it() {
+        let outcome = |error| {
+            let mut section = Section::new("central");
+            not_published(&mut section, "a/check", &error);
+            section.lines[0].outcome
+        };
+        assert_eq!(outcome(LinkError::Closed), Outcome::Bad(Cause::Forbidden));
+        let silent = LinkError::Silent(PATIENCE);
+        assert_eq!(outcome(silent), Outcome::Bad(Cause::Unreachable));
     }
 }

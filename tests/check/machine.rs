@@ -81,6 +81,45 @@ fn a_host_whose_clock_is_off_is_told_and_certificates_are_judged_by_the_right_ti
 }
 
 #[test]
+fn certificates_that_end_within_a_month_are_told_before() {
+    let Some(library) = faketime() else {
+        println!("skipped: faketime is not installed");
+        return;
+    };
+    let mut broker = Broker::absent_with(
+        "cafile {dir}/ca.pem\ncertfile {dir}/server.pem\nkeyfile {dir}/server.key",
+    );
+    let authority = Authority::new("ours");
+    authority.write(&broker.dir().join("ca.pem"));
+    authority.sign(broker.dir(), "server", &["127.0.0.1"], 2077);
+    authority.sign(broker.dir(), "client", &["gw"], 2077);
+    broker.run();
+    let mut place = Place::at(broker.port());
+    let file = |name: &str| broker.dir().join(name);
+    for side in [&mut place.broker, &mut place.upstream] {
+        *side += &format!("ca-file = {:?}\n", file("ca.pem"));
+    }
+    let (certificate, key) = (file("client.pem"), file("client.key"));
+    place.upstream += &format!("cert-file = {certificate:?}\nkey-file = {key:?}\n");
+    let on = |day: &str| {
+        let mut command = place.command();
+        command
+            .env("LD_PRELOAD", &library)
+            .env("FAKETIME", format!("@{day} 00:00:00"))
+            .env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
+        Place::end(command)
+    };
+    let told = on("2077-06-01");
+    told.leaves_with(0);
+    for side in ["devices", "central"] {
+        told.line(side, "warning", &["certificate", "expires on 2077-06-15; renew it before"]);
+    }
+    told.line("files", "warning", &["upstream.cert-file: expires on 2077-06-15"]);
+    let told = on("2077-05-01");
+    assert!(!told.to_string().contains("expires on"), "{told}");
+}
+
+#[test]
 fn a_store_below_a_file_and_one_with_too_little_room() {
     let mut place = Place::at(free_port());
     let file = place.dir().join("file");
