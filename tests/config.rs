@@ -127,7 +127,11 @@ const UNWISE: &[(&str, &str, &str)] = &[
     ),
     ("[store]\npath = \"/tmp/tidegate\"", ":2:1: store.path", "emptied when the machine restarts"),
     ("store.path = \"/run/tidegate\"", ":1:7: store.path", "/var/lib/tidegate"),
-    ("[store]\ncommit-interval = \"999ms\"", ":2:1: store.commit-interval", "flash wears"),
+    (
+        "[store]\ncommit-interval = \"999ms\"",
+        ":2:1: store.commit-interval",
+        "which wears flash; events",
+    ),
     ("[watermarks]\npublish-interval = \"301s\"", ":2:1: watermarks.publish-interval", "critical"),
     ("[[source]]\nname = \"a\"\ntopic = \"a/{device}\"", ":1:1: source[0].time", "billing"),
     ("[[source]]\nname = \"a\"\ntopic = \"a/{device}\"", ":1:1: source[0].metric", "no metric"),

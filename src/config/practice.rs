@@ -78,8 +78,8 @@ impl Config {
 
     fn commits_without_end(&self) -> Option<Finding> {
         (self.store.commit_interval < SECOND).then(|| {
-            let message = "each commit writes about 24 KB whatever is in it, at worst one for each message: flash wears \
-                           out in months; events and alerts are committed at once anyway, write 10s";
+            let message = "each commit writes about 24 KB whatever is in it, and at worst there is one for each message, \
+                           which wears flash; events and alerts are committed at once anyway: write 10s";
             self.warn(&KeyPath::dotted("store.commit-interval"), message)
         })
     }

@@ -1,9 +1,10 @@
 //! What is on this machine: its clock, its disk, its files.
 
 use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
 use crate::authority::Authority;
-use crate::place::{CONFIG, Place, Told, UNREACHABLE};
+use crate::place::{CONFIG, FORBIDDEN, Place, Told, UNREACHABLE};
 use crate::support::{Broker, Manner, TimeServer, faketime, free_port};
 
 /// With these time servers, and no brokers: those have failures of their own.
@@ -136,14 +137,76 @@ fn a_store_below_a_file_and_one_with_too_little_room() {
     assert!(!place.dir().join("store").exists(), "it was only looked at");
 }
 
+/// Nobody, on Debian and most others.
+const NOBODY: u32 = 65_534;
+
+fn mode(path: &std::path::Path, mode: u32) {
+    fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("it is ours");
+}
+
+#[test]
+fn a_store_that_this_user_may_not_write_or_see_is_told_as_that() {
+    let mut place = Place::at(free_port());
+    let dir = place.dir().to_owned();
+    mode(&dir, 0o755);
+    let (read_only, closed) = (dir.join("read-only"), dir.join("closed"));
+    for (made, bits) in [(&read_only, 0o555), (&closed, 0o700)] {
+        fs::create_dir(made).expect("ours");
+        mode(made, bits);
+    }
+    if fs::metadata(&closed).expect("it is there").uid() != 0 {
+        // This user's own: he may not look into what nobody may.
+        mode(&closed, 0o000);
+    }
+    for (store, told) in [
+        (&read_only, "read-only/store: does not exist, and cannot be made by"),
+        (&closed, "may not be looked at by this user; check as root"),
+    ] {
+        place.store = format!("path = \"{}/store\"\n", store.display());
+        let ended = Place::end(place.command_as(NOBODY));
+        ended.leaves_with(FORBIDDEN);
+        ended.line("store", "failure", &[told]);
+    }
+    mode(&closed, 0o700);
+}
+
+#[test]
+fn root_checks_for_the_user_of_the_service() {
+    let mut place = Place::at(free_port());
+    let store = place.dir().join("store");
+    fs::create_dir(&store).expect("ours");
+    if fs::metadata(&store).expect("it is there").uid() != 0 {
+        println!("skipped: only root checks for others");
+        return;
+    }
+    std::os::unix::fs::chown(&store, Some(NOBODY), Some(NOBODY)).expect("root may");
+    let secret = place.dir().join("password");
+    fs::write(&secret, "any").expect("ours");
+    mode(&secret, 0o600);
+    place.broker += &format!("user = \"gw\"\npassword-file = {secret:?}\n");
+    mode(&store, 0o700);
+    let told = place.check();
+    told.line("store", "ok", &["can be written by nobody, as whom the agent runs"]);
+    told.line(
+        "files",
+        "warning",
+        &["broker.password-file", "cannot be read by nobody", "LoadCredential="],
+    );
+    mode(&store, 0o500);
+    std::os::unix::fs::chown(&secret, Some(NOBODY), None).expect("root may");
+    let told = place.check();
+    told.leaves_with(FORBIDDEN);
+    told.line("store", "failure", &["cannot be written by nobody"]);
+    assert_eq!(told.count("files", "warning"), 0, "{told}");
+}
+
 #[test]
 fn a_certificate_of_ours_that_has_expired_and_a_key_that_everybody_can_read() {
     let mut place = Place::at(free_port());
     let authority = Authority::new("ours");
     authority.sign(place.dir(), "client", &["gw"], 2026);
     let (certificate, key) = (place.dir().join("client.pem"), place.dir().join("client.key"));
-    let open = <fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o644);
-    fs::set_permissions(&key, open).expect("ours");
+    mode(&key, 0o644);
     place.upstream += &format!("cert-file = {certificate:?}\nkey-file = {key:?}\n");
     let told = place.check();
     told.leaves_with(CONFIG);

@@ -1,6 +1,8 @@
 //! A configuration to be checked, and what is said of it.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -69,6 +71,22 @@ impl Place {
     pub fn command(&self) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
         command.arg("--config").arg(self.write()).args(["check", "--connect"]);
+        command
+    }
+
+    /// The same, as this user where this one is root, to whom nothing is forbidden.
+    pub fn command_as(&self, uid: u32) -> Command {
+        let config = self.write();
+        if fs::metadata("/proc/self").expect("Linux").uid() != 0 {
+            return self.command();
+        }
+        // Where he may run it. Copied by another process: a child that another test starts meanwhile would hold ours open
+        // for writing, and what is open for writing cannot be run.
+        let binary = self.dir().join("tidegate");
+        let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_tidegate")).arg(&binary).status();
+        assert!(copied.expect("cp is there").success());
+        let mut command = Command::new(binary);
+        command.arg("--config").arg(config).args(["check", "--connect"]).uid(uid).gid(uid);
         command
     }
 
