@@ -67,7 +67,7 @@ pub enum Agreement {
     },
 }
 
-/// Asks all of them at once, within [`PATIENCE`].
+/// Asks all of them at once, each for eight seconds at the most.
 pub async fn inquire(settings: &Settings) -> Inquiry {
     let servers = match settings.source {
         Source::System => &[],
