@@ -46,6 +46,7 @@ use crate::wire::encode::{Identity, encode};
 
 use self::adrift::Adrift;
 use self::leaving::leave;
+pub(crate) use self::links::{connection, covers};
 pub use self::links::{connections, ingress_config, status_places};
 use self::links::{date, egress_config};
 use self::observed::{Observed, down, enter};

@@ -1,5 +1,6 @@
 //! The command line: what is asked, and how it ended.
 
+mod check;
 mod device;
 mod status;
 
@@ -34,7 +35,6 @@ mod exit {
     pub(super) const NO_PERMISSION: u8 = 77;
     pub(super) const CONFIG: u8 = 78;
     /// What a shell makes of Ctrl-C.
-    #[cfg(feature = "demo")]
     pub(super) const INTERRUPTED: u8 = 130;
 }
 
@@ -66,7 +66,12 @@ enum Command {
     /// Runs the agent.
     Run,
     /// Reads the configuration and says what is wrong or unwise.
-    Check,
+    Check {
+        /// Also tries what it names, while the agent runs or not: brokers, time servers, files, the store. Nothing of it
+        /// stays behind. Leaves with 69 when something is out of reach, 77 when it is not allowed.
+        #[arg(long)]
+        connect: bool,
+    },
     /// Runs the engine over a recorded file; results go to standard output as JSON lines, the books to standard error.
     Replay {
         /// A recording, as `record` writes it; `-` is standard input.
@@ -189,7 +194,7 @@ fn run(cli: &Cli) -> Result<ExitCode, Failure> {
     };
     match &cli.command {
         Command::Run => run_agent(&config()?),
-        Command::Check => check(&config()?),
+        Command::Check { connect } => check::run(&config()?, *connect),
         Command::Replay { file, source } => run_replay(&config()?, file, source.as_deref()),
         Command::Record { file, count, filters } => run_record(&config()?, file, *count, filters),
         Command::Device(command) => device::run(&config()?, command),
@@ -273,26 +278,6 @@ fn run_demo(wanted: &Demo) -> Result<ExitCode, Failure> {
         Err(error @ demo::DemoError::Interrupted) => Err(Failure::new(exit::INTERRUPTED, error)),
         Err(error) => Err(Failure::new(exit::UNAVAILABLE, error)),
     }
-}
-
-fn check(config: &Config) -> Result<ExitCode, Failure> {
-    config.check(Mode::Run).map_err(|errors| Failure::new(exit::CONFIG, errors))?;
-    for warning in config.warnings() {
-        eprintln!("warning: {warning}");
-    }
-    let settings = config.settings(Mode::Run);
-    println!("configuration is good: gateway {:?}", config.gateway);
-    println!("  {}", agent::connections(config).join("\n  "));
-    for source in &settings.sources {
-        let profile = &source.profile;
-        let window = &settings.windows[source.base].name;
-        println!(
-            "  source {:?} on {}, window {window:?}",
-            profile.source(),
-            profile.filters().join(" ")
-        );
-    }
-    Ok(ExitCode::SUCCESS)
 }
 
 fn run_replay(config: &Config, file: &Path, source: Option<&str>) -> Result<ExitCode, Failure> {

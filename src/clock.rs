@@ -13,6 +13,7 @@
 mod anchor;
 mod discipline;
 mod host;
+mod inquiry;
 mod keeper;
 mod query;
 mod refusal;
@@ -33,6 +34,7 @@ use self::anchor::{Anchor, span};
 use self::discipline::{Discipline, May, Patience, Verdict};
 pub use self::host::BootId;
 use self::host::boottime;
+pub use self::inquiry::{Agreement, Heard, Inquiry, Said, inquire};
 pub use self::keeper::Keeper;
 pub use self::refusal::Refusal;
 pub use self::server::ServerName;

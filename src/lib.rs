@@ -13,7 +13,7 @@
 //!
 //! | layer | modules | |
 //! |---|---|---|
-//! | L4 | `main` `cli` `agent` `config` `demo` | wires everything |
+//! | L4 | `main` `cli` `agent` `config` `demo` `trial` | wires everything |
 //! | L3 | `ingress` `egress` `store` `status` `clock` `heap` `notify` `telemetry` | shells; never import each other |
 //! | L3 | `mqtt` | what `ingress` and `egress` share; theirs alone to import |
 //! | L2 | [`engine`] | the product: no async, no I/O |
@@ -63,3 +63,5 @@ pub mod phase;
 pub mod record;
 #[cfg(feature = "shell")]
 pub mod replay;
+#[cfg(feature = "shell")]
+pub mod trial;

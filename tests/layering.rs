@@ -28,6 +28,7 @@ const LAYERS: &[(&str, u8)] = &[
     ("demo", 4),
     ("record", 4),
     ("replay", 4),
+    ("trial", 4),
     ("main", 4),
     ("lib", 4),
 ];

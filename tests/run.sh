@@ -78,7 +78,7 @@ count() {
 
 # Test targets, those with a time limit of their own first; whatever is new in tests/ comes at the end.
 in_order() {
-    local known='layering golden wire times config cli store outbox model store_crash demo mqtt clock links e2e' found
+    local known='layering golden wire times config cli store outbox model store_crash demo mqtt clock links check e2e' found
     found=$(basename -a -s .rs tests/*.rs && for main in tests/*/main.rs; do basename "$(dirname "$main")"; done)
     for name in $known; do grep -x "$name" <<<"$found" || true; done
     grep -vxF "$(tr ' ' '\n' <<<"$known")" <<<"$found" || true
@@ -107,7 +107,7 @@ else
 fi
 for test in $(in_order); do
     case $test in
-    mqtt | clock | links | e2e)
+    mqtt | clock | links | check | e2e)
         if [[ ${absent[*]-} == *mosquitto:* ]]; then
             skip "$test" 'no mosquitto'
             continue

@@ -38,7 +38,7 @@ pub fn ingress_config(config: &Config, settings: &Settings) -> IngressConfig {
 }
 
 /// Whether a filter delivers all that another does.
-fn covers(wide: &str, narrow: &str) -> bool {
+pub(crate) fn covers(wide: &str, narrow: &str) -> bool {
     let (mut wide, mut narrow) = (wide.split('/'), narrow.split('/'));
     loop {
         match (wide.next(), narrow.next()) {
@@ -88,7 +88,8 @@ pub(super) fn date(broker: &mut mqtt::Broker, clock: &Clock) {
         Some(mqtt::Dated::by(move || (clock.now().wall, clock.status().is_good(Span::MAX))));
 }
 
-fn connection(link: &Link, gateway: &str) -> mqtt::Broker {
+/// A broker, and who the agent is to it.
+pub(crate) fn connection(link: &Link, gateway: &str) -> mqtt::Broker {
     mqtt::Broker {
         host: link.host.clone(),
         port: link.port,

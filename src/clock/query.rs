@@ -39,6 +39,8 @@ pub(super) struct Sample {
     pub round_trip: i64,
     /// When it came, by `CLOCK_BOOTTIME`.
     pub at: i64,
+    /// How far the server is from a clock, in servers; not in nanoseconds.
+    pub stratum: u8,
 }
 
 /// What came. `at` is `CLOCK_BOOTTIME` in nanoseconds.
@@ -110,6 +112,7 @@ impl Query {
             bound: round_trip / 2 + times.distance + 2_000,
             round_trip,
             at: reply.at,
+            stratum: reply.bytes.get(1).copied().unwrap_or_default(),
         })
     }
 }

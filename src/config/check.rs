@@ -124,6 +124,7 @@ pub(super) fn config(layers: Layers) -> Result<Config, ConfigErrors> {
     };
     devices::expect(&mut review, &declared, &mut engine.sources.sources);
     room_for_expected(&mut review, &engine);
+    super::together::holds(&mut review, &engine);
     ConfigErrors::unless_empty(review.findings)?;
     Ok(Config {
         gateway,

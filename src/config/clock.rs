@@ -2,10 +2,12 @@
 
 use super::check::Review;
 use super::finding::{Finding, KeyPath};
-use super::{Config, raw};
+use super::{Config, hosts, raw};
 use crate::clock::{ServerName, Settings, Source};
 use crate::engine::gate::GateSettings;
 use crate::time::Span;
+
+use std::net::Ipv6Addr;
 
 /// Port of time servers.
 const NTP: u16 = 123;
@@ -41,38 +43,52 @@ pub(super) fn clock(review: &mut Review<'_>, raw: raw::Clock) -> Settings {
     let mut servers = Vec::new();
     for (at, text) in given.iter().enumerate() {
         match server(text) {
-            Some(server) if servers.contains(&server) => {
+            Ok(server) if servers.contains(&server) => {
                 let message = "named twice; one server has one voice";
                 review.refuse(&table.key("servers").index(at), message);
             }
-            Some(server) => servers.push(server),
-            None => {
-                let message = format!("expected a host, with or without a port: {EXAMPLE}");
-                review.refuse(&table.key("servers").index(at), message);
-            }
+            Ok(server) => servers.push(server),
+            Err(message) => review.refuse(&table.key("servers").index(at), message),
         }
     }
     Settings { source, trust_host, servers, ..Settings::default() }
 }
 
 /// `host`, `host:port`, an address, or `[v6]:port`.
-fn server(text: &str) -> Option<ServerName> {
-    let (host, port) = match text.strip_prefix('[') {
-        Some(rest) => {
-            let (host, port) = rest.split_once(']')?;
-            host.parse::<std::net::Ipv6Addr>().ok()?;
-            (host, if port.is_empty() { None } else { Some(port.strip_prefix(':')?) })
-        }
-        None if text.parse::<std::net::Ipv6Addr>().is_ok() => (text, None),
-        None => text.split_once(':').map_or((text, None), |(host, port)| (host, Some(port))),
-    };
+fn server(text: &str) -> Result<ServerName, String> {
+    let form = || format!("expected a host, with or without a port: {EXAMPLE}");
+    if hosts::may_end_in_a_port(text) {
+        let (address, port) = text.rsplit_once(':').unwrap_or((text, "123"));
+        return Err(format!(
+            "one address, or an address and a port? write \"[{text}]\" or \"[{address}]:{port}\""
+        ));
+    }
+    let (host, port) = parts(text).ok_or_else(form)?;
     let port = match port {
-        Some(port) => port.parse().ok().filter(|port| *port != 0)?,
+        Some(port) => port.parse().ok().filter(|port| *port != 0).ok_or_else(form)?,
         None => NTP,
     };
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-._:%".contains(c);
-    (!host.is_empty() && host.chars().all(plain))
-        .then(|| ServerName { host: host.to_ascii_lowercase(), port })
+    let strange = |c: char| !c.is_alphanumeric() && !"-._:".contains(c);
+    if host.is_empty() || host.contains(strange) {
+        return Err(form());
+    }
+    match hosts::fault(host) {
+        Some(fault) => Err(fault.to_owned()),
+        None => Ok(ServerName { host: host.to_ascii_lowercase(), port }),
+    }
+}
+
+/// Host and port, if there is one.
+fn parts(text: &str) -> Option<(&str, Option<&str>)> {
+    let Some(rest) = text.strip_prefix('[') else {
+        return Some(match text.parse::<Ipv6Addr>() {
+            Ok(_) => (text, None),
+            Err(_) => text.split_once(':').map_or((text, None), |(host, port)| (host, Some(port))),
+        });
+    };
+    let (host, port) = rest.split_once(']')?;
+    host.parse::<Ipv6Addr>().ok()?;
+    Some((host, if port.is_empty() { None } else { Some(port.strip_prefix(':')?) }))
 }
 
 impl Config {
@@ -117,7 +133,7 @@ mod tests {
 
     #[test]
     fn a_server_is_a_host_with_or_without_a_port() {
-        let read = |text: &str| server(text).map(|name| (name.host.clone(), name.port));
+        let read = |text: &str| server(text).ok().map(|name| (name.host.clone(), name.port));
         let is = |host: &str, port| Some((host.to_owned(), port));
         assert_eq!(read("ntp.example.org"), is("ntp.example.org", 123));
         assert_eq!(read("ntp:1123"), is("ntp", 1_123));
@@ -129,7 +145,7 @@ mod tests {
             assert_eq!(read(wrong), None, "{wrong:?}");
         }
         for text in ["ntp.example.org", "ntp:1123", "[::1]:1123"] {
-            assert_eq!(server(text).map(|name| name.to_string()).as_deref(), Some(text));
+            assert_eq!(server(text).map(|name| name.to_string()).as_deref(), Ok(text));
         }
     }
 }

@@ -98,6 +98,7 @@ pub(super) fn expect(review: &mut Review<'_>, declared: &[Declared], sources: &m
         let its = |source: &&mut Source| source.spec.source.as_str() == name;
         // One that has mistakes of its own is not there.
         let Some(source) = sources.iter_mut().find(its) else { continue };
+        let regions = constants(source);
         for device @ (region, id) in all.iter() {
             let first = *heard_by.entry(device).or_insert(name);
             if first != name {
@@ -107,11 +108,14 @@ pub(super) fn expect(review: &mut Review<'_>, declared: &[Declared], sources: &m
                 review.refuse(&path, message);
                 break;
             }
-            if let Reference::Const(only) = &source.spec.region
-                && region.as_str() != only
+            if let Some(only) = &regions
+                && !only.contains(region.as_str())
             {
+                let only: Vec<&str> = only.iter().copied().collect();
                 let message = format!(
-                    "{region}/{id} cannot be there: all devices of source `{name}` are of region `{only}`; write {only}/{id}"
+                    "{region}/{id} can never be heard: all devices of source `{name}` are of region {}; write {}/{id}, or say where the region is (region = \"topic:…\", or a level {{region}} of the topic)",
+                    only.join(" or "),
+                    only.first().unwrap_or(&"all"),
                 );
                 review.refuse(&path, message);
                 break;
@@ -123,6 +127,16 @@ pub(super) fn expect(review: &mut Review<'_>, declared: &[Declared], sources: &m
         source.expects.sort_unstable();
         source.expects.dedup();
     }
+}
+
+/// The regions that devices of a source can be of, where none depends on a message.
+fn constants(source: &Source) -> Option<BTreeSet<&str>> {
+    let statuses = source.statuses.iter().map(|status| &status.region);
+    let constant = |region| match region {
+        &Reference::Const(ref text) => Some(text.as_str()),
+        Reference::Topic(_) | Reference::Item(_) | Reference::Root(_) => None,
+    };
+    std::iter::once(&source.spec.region).chain(statuses).map(constant).collect()
 }
 
 /// More mistakes in one file than anybody reads at once.

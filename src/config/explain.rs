@@ -21,10 +21,19 @@ pub(super) fn explain(message: &str) -> String {
 
 /// The known word that is nearest to `word`, when one is near.
 pub(super) fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    nearest_within(word, known, NEAR)
+}
+
+/// The same, with another likeness (1 is equal) that counts as near.
+pub(super) fn nearest_within<'a>(
+    word: &str,
+    known: impl IntoIterator<Item = &'a str>,
+    near: f64,
+) -> Option<&'a str> {
     known
         .into_iter()
         .map(|candidate| (strsim::normalized_damerau_levenshtein(word, candidate), candidate))
-        .filter(|(likeness, _)| *likeness >= NEAR)
+        .filter(|(likeness, _)| *likeness >= near)
         .max_by(|a, b| a.0.total_cmp(&b.0))
         .map(|(_, candidate)| candidate)
 }

@@ -4,7 +4,7 @@ use super::check::Review;
 use super::finding::KeyPath;
 use super::identity::Identity;
 use super::values::{self, Duration, Size, Whole};
-use super::{Broker, Link, Upstream, raw};
+use super::{Broker, Link, Upstream, hosts, raw};
 use crate::mqtt::{ClientIdentity, Credentials, FileName, Tls, Version};
 use crate::time::Span;
 use crate::wire::fields::Fields;
@@ -193,8 +193,15 @@ fn host(review: &mut Review<'_>, table: &KeyPath, given: Option<String>) -> Stri
         let message = "expected a host name or an address, without scheme and login: \
                        \"mqtt.example.org\"; a login is `user` and `password-file`";
         review.refuse(&table.key("host"), message);
-    } else if host.contains(':') && host.trim_matches(['[', ']']).parse::<Ipv6Addr>().is_err() {
-        review.refuse(&table.key("host"), "the port is a key of its own: port = 1883");
+        return host;
+    }
+    let bare = host.trim_matches(['[', ']']);
+    let port = bare.contains(':') && bare.parse::<Ipv6Addr>().is_err();
+    if port || hosts::may_end_in_a_port(&host) {
+        let message = "the port is a key of its own: port = 1883";
+        review.refuse(&table.key("host"), message);
+    } else if let Some(fault) = hosts::fault(bare) {
+        review.refuse(&table.key("host"), fault);
     }
     host
 }

@@ -74,7 +74,7 @@ impl Config {
 
 impl Link {
     /// The files that the connection needs, by option.
-    pub(super) fn files(&self) -> Vec<(&'static str, &FileName)> {
+    pub(crate) fn files(&self) -> Vec<(&'static str, &FileName)> {
         let identity = self.tls.as_ref().and_then(|tls| tls.identity.as_ref());
         let files = [
             ("password-file", self.credentials.as_ref().and_then(|it| it.password_file.as_ref())),

@@ -1,6 +1,7 @@
 //! Values as people write them: durations, sizes, dates, whole numbers, references.
 
-use super::explain::{nearest, suggest};
+use super::explain::suggest;
+use super::zones;
 use crate::mqtt;
 use crate::time::{DeviceTime, Span};
 use crate::wire::fields::Field;
@@ -202,23 +203,8 @@ impl Written for ZoneName {
     const EXPECTED: &'static str = "the name of a time zone such as \"Europe/Amsterdam\"";
 
     fn read(text: &str) -> Result<Self, String> {
-        Zone::named(text).map(Self).ok_or_else(|| {
-            let near = zone_like(text).map(|zone| format!("; did you mean `{zone}`?"));
-            let remedy = near.unwrap_or_else(|| format!("; write {}", Self::EXPECTED));
-            format!("no time zone is called `{text}`{remedy}")
-        })
+        zones::zone(text).map(Self)
     }
-}
-
-/// The zone whose last part is `text`, or else the one that is written most like it.
-fn zone_like(text: &str) -> Option<&'static str> {
-    let place = text.replace(' ', "_").to_lowercase();
-    let ends = |zone: &&str| {
-        let zone = zone.to_lowercase();
-        zone.strip_suffix(&place).is_some_and(|area| area.ends_with('/'))
-    };
-    let named = Zone::names().find(ends).filter(|_| !place.is_empty());
-    named.or_else(|| nearest(text, Zone::names()))
 }
 
 /// A JSON Pointer (RFC 6901): `/values`, or empty for the whole.

@@ -13,10 +13,13 @@ use crate::wire::topic::Template;
 const QUARANTINED: &str =
     "older records are quarantined before they could correct anything; set past-limit to at least";
 
+/// With a smaller window than this a commit hardly gathers anything.
+const SMALL_WINDOW: u16 = 100;
+
 impl Config {
     /// What practice advises against, in the order of the sections; each with the reason.
     pub fn warnings(&self) -> Vec<Finding> {
-        let mut all: Vec<Finding> = self.connections().collect();
+        let mut all: Vec<Finding> = self.connections().chain(self.practice()).collect();
         if !self.flink {
             all.extend(self.parameters());
             all.extend(self.quarantined_by_region());
@@ -52,6 +55,15 @@ impl Config {
     /// In MQTT 3.1.1 the broker's window has to be known, or a commit waits for messages that do not come.
     fn small_window(&self) -> Option<Finding> {
         let path = KeyPath::dotted("broker.in-flight");
+        if self.layers.has(&path) && self.broker.link.in_flight < SMALL_WINDOW {
+            let message = format!(
+                "a commit is made when half of so many messages wait, that is every {} messages, which wears flash and \
+                 holds a busy fleet up; write {SMALL_WINDOW} or more (in MQTT 3.1.1 with as many \
+                 max_inflight_messages in mosquitto)",
+                (self.broker.link.in_flight / 2).max(1)
+            );
+            return Some(self.warn(&path, message));
+        }
         let unknown = self.broker.link.version == Version::V311 && !self.layers.has(&path);
         unknown.then(|| {
             let message = "not set, and in MQTT 3.1.1 the broker decides how many messages may be on their way; write \
@@ -241,12 +253,23 @@ fn all_of(policy: Policy) -> PolicyPatch {
     }
 }
 
+/// A delay longer than this is no network's.
+const LONGEST_DELAY: Span = Span::from_hours(1);
+
 fn lateness(span: Span) -> Option<String> {
-    (span == Span::ZERO).then(|| {
-        "every record that arrives out of order is late; set P99 of the measured delay times 1.2 \
-         to 1.5"
-            .to_owned()
-    })
+    let message = match span {
+        Span::ZERO => {
+            "every record that arrives out of order is late; set P99 of the measured delay times 1.2 \
+             to 1.5"
+        }
+        span if span > LONGEST_DELAY => {
+            "longer than an hour: without heartbeats every window waits that long, and a watermark \
+             that lags by more than ten minutes is critical; set P99 of the measured delay times 1.2 \
+             to 1.5, and allowed-lateness for devices that send what they kept"
+        }
+        _ => return None,
+    };
+    Some(message.to_owned())
 }
 
 fn idle_timeout(span: Span) -> Option<String> {

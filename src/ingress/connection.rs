@@ -109,7 +109,8 @@ impl Intake {
     }
 }
 
-fn wishes(config: &IngressConfig) -> Wishes {
+/// What intake wants of its connections.
+pub(crate) fn wishes(config: &IngressConfig) -> Wishes {
     let packet = config.max_payload.saturating_add(OVERHEAD);
     Wishes {
         session: Some(config.session_expiry).filter(|session| !session.is_zero()),
@@ -208,7 +209,7 @@ impl Reader<'_> {
     async fn on_event(&mut self, event: Event) -> Result<(), LinkError> {
         match event {
             Event::Accepted(accepted) => self.on_connected(accepted.session_present).await,
-            Event::Subscribed(refusals) => self.on_subscribed(&refusals).await,
+            Event::Subscribed(answers) => self.on_subscribed(&answers).await,
             Event::Message(message) => self.on_message(message).await?,
             Event::Answered { verdict, .. } => self.on_probe_taken(&verdict),
             Event::Unsubscribed => self.on_filter_given_up(),
@@ -232,13 +233,13 @@ impl Reader<'_> {
         }
     }
 
-    async fn on_subscribed(&mut self, refusals: &[Option<String>]) {
+    async fn on_subscribed(&mut self, answers: &[Result<QoS, String>]) {
         let asked = self.config.filters.iter().chain([&self.probe_topic]);
-        let unanswered = Some("no answer".to_owned());
-        let mut answers = refusals.iter().chain(std::iter::repeat(&unanswered));
+        let unanswered = Err("no answer".to_owned());
+        let mut answers = answers.iter().chain(std::iter::repeat(&unanswered));
         let mut filters = Vec::new();
         for filter in asked {
-            if let Some(Some(reason)) = answers.next() {
+            if let Some(Err(reason)) = answers.next() {
                 warn!(%filter, reason, "subscription refused; check the broker's access list");
                 filters.push(filter.clone());
             }

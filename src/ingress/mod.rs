@@ -17,6 +17,8 @@ mod catch_up;
 mod connection;
 mod writer;
 
+pub(crate) use self::connection::wishes;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use rumqttc::v5::mqttbytes::{QoS as QoS5, v5 as p5};
 use rumqttc::{self as v4, Outgoing, QoS, TlsConfiguration, Transport, v5};
 
+use super::accepted::Accepted;
 use super::error::LinkError;
 use super::fault::Scene;
 use super::{Access, Broker, CONNECT_TIMEOUT, Version};
@@ -66,8 +67,8 @@ pub(crate) enum Event {
     Accepted(Accepted),
     /// A message came.
     Message(Message),
-    /// A subscription was answered: for each filter why it was refused, if it was.
-    Subscribed(Vec<Option<String>>),
+    /// A subscription was answered: for each filter at which quality, or why it was refused.
+    Subscribed(Vec<Result<QoS, String>>),
     /// A request to unsubscribe was answered.
     Unsubscribed,
     /// A publish was answered.
@@ -80,17 +81,6 @@ pub(crate) enum Event {
     Left,
     /// Something else was written.
     Wrote,
-}
-
-/// What the broker grants.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Accepted {
-    /// It had kept our session.
-    pub(crate) session_present: bool,
-    /// Most publishes of ours without an acknowledgement.
-    pub(crate) receive_maximum: Option<u16>,
-    /// Largest packet from us, in bytes.
-    pub(crate) largest: Option<usize>,
 }
 
 /// A message as it came.
@@ -320,16 +310,7 @@ fn of_v5(event: v5::Event) -> Event {
         v5::Event::Outgoing(outgoing) => return of_outgoing(&outgoing),
     };
     match packet {
-        Packet::ConnAck(connack) => {
-            let limits = connack.properties.as_ref();
-            Event::Accepted(Accepted {
-                session_present: connack.session_present,
-                receive_maximum: limits.and_then(|limits| limits.receive_max),
-                largest: limits
-                    .and_then(|limits| limits.max_packet_size)
-                    .map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX)),
-            })
-        }
+        Packet::ConnAck(connack) => Event::Accepted(Accepted::of_v5(&connack)),
         Packet::Publish(publish) => Event::Message(Message {
             topic: String::from_utf8_lossy(&publish.topic).into_owned(),
             payload: publish.payload,
@@ -340,8 +321,8 @@ fn of_v5(event: v5::Event) -> Event {
         }),
         Packet::SubAck(suback) => {
             let codes = suback.return_codes.iter().map(|code| match code {
-                SubscribeReasonCode::Success(_) => None,
-                code => Some(format!("{code:?}")),
+                SubscribeReasonCode::Success(qos) => Ok(from_v5(*qos)),
+                code => Err(format!("{code:?}")),
             });
             Event::Subscribed(codes.collect())
         }
@@ -386,8 +367,8 @@ fn of_v4(event: v4::Event) -> Event {
         }),
         Packet::SubAck(suback) => {
             let codes = suback.return_codes.iter().map(|code| match code {
-                SubscribeReasonCode::Success(_) => None,
-                SubscribeReasonCode::Failure => Some("Failure".to_owned()),
+                SubscribeReasonCode::Success(qos) => Ok(*qos),
+                SubscribeReasonCode::Failure => Err("Failure".to_owned()),
             });
             Event::Subscribed(codes.collect())
         }

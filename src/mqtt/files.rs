@@ -40,7 +40,11 @@ impl FileName {
         std::fs::read(self.path()?)
     }
 
-    fn path(&self) -> io::Result<PathBuf> {
+    /// Where it is.
+    ///
+    /// # Errors
+    /// It is a credential, and this process has none.
+    pub(crate) fn path(&self) -> io::Result<PathBuf> {
         let Some(name) = self.credential() else { return Ok(self.0.clone()) };
         let message = "systemd gave this process no credentials (LoadCredential= in the unit)";
         let directory =

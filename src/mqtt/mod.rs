@@ -4,6 +4,7 @@
 //! client library that carries state from one connection into the next acknowledges the wrong
 //! messages and loses pending ones; nothing that is thrown away can do that.
 
+mod accepted;
 mod client;
 mod dated;
 mod error;
@@ -20,9 +21,8 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tracing::debug;
 
-pub(crate) use self::client::{
-    Accepted, Client, Event, Events, Gone, Message, Verdict, Will, Wishes, open,
-};
+pub(crate) use self::accepted::Accepted;
+pub(crate) use self::client::{Client, Event, Events, Gone, Message, Verdict, Will, Wishes, open};
 pub use self::dated::Dated;
 pub use self::error::LinkError;
 pub use self::files::{Credentials, FileName};
@@ -121,6 +121,14 @@ impl Broker {
         self.host.trim_start_matches('[').trim_end_matches(']')
     }
 
+    /// `mqtts://host:port`.
+    pub(crate) fn address(&self) -> String {
+        let scheme = if self.tls.is_some() { "mqtts" } else { "mqtt" };
+        let host = self.bare_host();
+        let (open, close) = if host.contains(':') { ("[", "]") } else { ("", "") };
+        format!("{scheme}://{open}{host}{close}:{}", self.port)
+    }
+
     /// The keep-alive inside what the protocol and the client library can do.
     pub(crate) fn keep_alive(&self) -> Duration {
         self.keep_alive.clamp(Duration::from_secs(5), Duration::from_secs(u16::MAX.into()))
@@ -143,10 +151,7 @@ impl Broker {
 /// Shown in logs: `mqtts://host:port as id`.
 impl fmt::Display for Broker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let scheme = if self.tls.is_some() { "mqtts" } else { "mqtt" };
-        let host = self.bare_host();
-        let (open, close) = if host.contains(':') { ("[", "]") } else { ("", "") };
-        write!(f, "{scheme}://{open}{host}{close}:{} as {}", self.port, self.client_id)
+        write!(f, "{} as {}", self.address(), self.client_id)
     }
 }
 

@@ -99,6 +99,25 @@ pub enum TimeFormat {
     UptimeMs,
 }
 
+/// As in a configuration, with the zone.
+impl fmt::Display for TimeFormat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::EpochS => f.write_str("epoch_s"),
+            Self::EpochMs => f.write_str("epoch_ms"),
+            Self::EpochUs => f.write_str("epoch_us"),
+            Self::EpochNs => f.write_str("epoch_ns"),
+            Self::Auto(None) => f.write_str("auto"),
+            Self::Auto(Some(zone)) => write!(f, "auto, in {} where it has no offset", zone.name()),
+            Self::Rfc3339 => f.write_str("rfc3339"),
+            Self::Local(zone) => write!(f, "local, in {}", zone.name()),
+            Self::LocalDmy(zone) => write!(f, "local_dmy, in {}", zone.name()),
+            Self::UptimeS => f.write_str("uptime_s"),
+            Self::UptimeMs => f.write_str("uptime_ms"),
+        }
+    }
+}
+
 /// The name of a time format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "each is the `TimeFormat` of that name")]
