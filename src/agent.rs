@@ -17,11 +17,13 @@ mod leaving;
 mod links;
 mod observed;
 mod opening;
+mod reload;
 mod telling;
 mod timekeeping;
 
 use std::future::{Future, ready};
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
@@ -34,6 +36,8 @@ use crate::engine::Engine;
 use crate::engine::effect::Effects;
 use crate::engine::input::Input;
 use crate::engine::restore::RestoreError;
+use crate::event::Class;
+use crate::ids::OutboxSeq;
 use crate::ingress::{AckToken, Ingress, IngressEvent};
 use crate::phase::{Phase, reach};
 use crate::status::LinkState;
@@ -48,6 +52,8 @@ pub use self::links::{connections, ingress_config, status_places};
 use self::links::{date, egress_config};
 use self::observed::{Observed, down, enter};
 use self::opening::{commit_now, open_store};
+use self::reload::Configured;
+pub use self::reload::Reloads;
 use self::telling::Telling;
 
 /// Why the agent gave up. What can be waited for is not among it.
@@ -89,26 +95,28 @@ const STORE_PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::fr
 const MAX_CHANGES: usize = 2_000;
 
 /// Runs until `shutdown` is done, then commits and leaves cleanly, within ten seconds whatever the brokers do. `clock`
-/// is what time it is for the engine; sockets and commits go by the machine's.
+/// is what time it is for the engine; sockets and commits go by the machine's. `reloads` says when there is another
+/// configuration.
 ///
 /// # Errors
 /// The store cannot be opened at the start, or fails at the end. One that fails in between is opened again, with a
 /// growing pause.
 pub async fn run(
-    config: &Config,
+    config: Config,
     clock: &Clock,
     shutdown: impl Future<Output = ()>,
+    mut reloads: Reloads,
 ) -> Result<(), AgentError> {
     let mut shutdown = pin!(shutdown);
     let started = clock.now().mono;
-    let mut session = Session::open(config, clock, started)?;
+    let mut session = Session::open(Arc::new(config), clock, started)?;
     // Before anybody is asked. What is kept moves with what is heard, under whatever clock: it costs no commit.
     clock.set_floor(session.engine.listened());
     let keeper = Keeper::start(clock);
-    let mut server = Server::start(&status_places(config)).await;
+    let mut server = Server::start(&status_places(&session.config)).await;
     let mut pause = STORE_PAUSES.0;
     loop {
-        let failed = match session.work(&mut shutdown, &mut server, &keeper).await {
+        let failed = match session.work(&mut shutdown, &mut server, &keeper, &mut reloads).await {
             Ok(()) => return Ok(leave(session).await?),
             Err(failed) => failed,
         };
@@ -117,19 +125,22 @@ pub async fn run(
             error = %failed, unacknowledged,
             "the store failed; nothing more is taken in until it is open again, and then results on their way are sent again"
         );
-        let last = session.status();
+        let (last, config, configured) =
+            (session.status(), session.config.clone(), session.configured.clone());
         drop(session);
         let adrift = Adrift::new(config, clock, &keeper, last, &failed);
         let reopened = adrift.reopens(started, &mut pause, &mut server, &mut shutdown).await;
         let Some(again) = reopened else { return Ok(()) };
         session = again;
+        session.configured = configured;
         info!("the store is open again");
     }
 }
 
 /// Everything between one opening of the store and its failure.
 struct Session<'a> {
-    config: &'a Config,
+    config: Arc<Config>,
+    configured: Configured,
     clock: &'a Clock,
     /// What the engine was told of the clock.
     clock_status: ClockStatus,
@@ -152,6 +163,8 @@ struct Session<'a> {
     acknowledged: u64,
     /// Everything that the devices' broker had queued is processed.
     caught_up: bool,
+    /// The devices' broker is another one, which cannot know us.
+    moved: bool,
     /// When the last thing was done.
     awake_at: Now,
     observed: Observed,
@@ -165,6 +178,7 @@ enum Wake {
     Shutdown,
     Egress(EgressEvent),
     Asked(Request),
+    Reload,
     Look,
     Ingress(IngressEvent),
     Commit,
@@ -174,9 +188,9 @@ enum Wake {
 }
 
 impl<'a> Session<'a> {
-    fn open(config: &'a Config, clock: &'a Clock, started: MonoTime) -> Result<Self, AgentError> {
+    fn open(config: Arc<Config>, clock: &'a Clock, started: MonoTime) -> Result<Self, AgentError> {
         let now = clock.now();
-        let (mut store, engine) = open_store(config, now)?;
+        let (mut store, engine) = open_store(&config, now)?;
         reach(Phase::Recovering);
         let outbox = Outbox::load(&store, config.store.outbox_quota)?;
         let identity =
@@ -185,11 +199,11 @@ impl<'a> Session<'a> {
             store = %config.store.path.display(), generation = %store.generation(),
             devices = engine.device_count(), outbox = outbox.len(), "store open"
         );
-        let mut ingress = ingress_config(config, engine.settings());
+        let mut ingress = ingress_config(&config, engine.settings());
         let subscriptions = Subscriptions::open(&config.store.path, &ingress.filters);
         ingress.dropped_filters = subscriptions.dropped();
         date(&mut ingress.broker, clock);
-        let egress = egress_config(config, clock, &identity.generation.to_string());
+        let egress = egress_config(&config, clock, &identity.generation.to_string());
         info!(devices = %ingress.broker, central = %egress.broker, "connecting");
         let addresses = [ingress.broker.to_string(), egress.broker.to_string()];
         let mut observed = Observed::new(started, now, addresses);
@@ -197,9 +211,11 @@ impl<'a> Session<'a> {
         let clock_of_arrivals = clock.clone();
         let mut session = Self {
             config,
+            configured: Configured::new(now.wall),
             clock,
             clock_status: clock.status(),
             caught_up: false,
+            moved: false,
             awake_at: now,
             store: None,
             engine,
@@ -231,16 +247,18 @@ impl<'a> Session<'a> {
         shutdown: &mut (impl Future<Output = ()> + Unpin),
         server: &mut Server,
         keeper: &Keeper,
+        reloads: &mut Reloads,
     ) -> Result<(), StoreError> {
         // What it had to say while the store was away.
         self.on_clock();
         loop {
-            let wake = self.wait(shutdown, server, keeper).await;
+            let wake = self.wait(shutdown, server, keeper, reloads).await;
             self.notice_absence();
             match wake {
                 Wake::Shutdown => return Ok(()),
                 Wake::Egress(event) => self.on_egress(event),
                 Wake::Asked(request) => self.on_asked(request).await?,
+                Wake::Reload => self.reload(reloads).await?,
                 Wake::Look => self.look(),
                 Wake::Ingress(event) => self.on_ingress(event),
                 Wake::Commit => self.commit().await?,
@@ -264,6 +282,7 @@ impl<'a> Session<'a> {
         shutdown: &mut (impl Future<Output = ()> + Unpin),
         server: &mut Server,
         keeper: &Keeper,
+        reloads: &mut Reloads,
     ) -> Wake {
         let tick_at = self.tick_at();
         tokio::select! {
@@ -271,6 +290,7 @@ impl<'a> Session<'a> {
             () = shutdown => Wake::Shutdown,
             event = self.egress.next() => Wake::Egress(event),
             request = server.next() => Wake::Asked(request),
+            () = reloads.asked() => Wake::Reload,
             () = sleep_until(self.telling.look_at) => Wake::Look,
             () = keeper.changed() => Wake::Clock,
             // Before anything newer.
@@ -311,10 +331,13 @@ impl<'a> Session<'a> {
 
     fn append(&mut self, entry: Entry) {
         let appended = self.outbox.append(entry);
-        if !appended.evicted.is_empty() {
-            let classes = appended.evicted.iter().map(|(_, class)| *class);
-            self.observed.evicted(classes, self.clock.now());
-            warn!(evicted = ?appended.evicted, "the outbox is full; the least valuable had to go");
+        self.note_evicted(&appended.evicted);
+    }
+
+    fn note_evicted(&mut self, evicted: &[(OutboxSeq, Class)]) {
+        if !evicted.is_empty() {
+            self.observed.evicted(evicted.iter().map(|(_, class)| *class), self.clock.now());
+            warn!(?evicted, "the outbox is full; the least valuable had to go");
         }
     }
 

@@ -32,7 +32,7 @@ use self::ledger::{Ledger, hour_of};
 use self::observer::Observed;
 pub use self::report::Report;
 use self::view::{Scene, View};
-use crate::agent::{self, AgentError};
+use crate::agent::{self, AgentError, Reloads};
 use crate::clock::Clock;
 use crate::config::{Config, ConfigErrors};
 use crate::time::{ArrivalTime, Span};
@@ -196,7 +196,7 @@ impl Agent {
                 // Dropped is asked too.
                 let _asked = stopped.await;
             };
-            agent::run(&config, &clock, asked).await
+            agent::run(config, &clock, asked, Reloads::never()).await
         });
         Self { stop, task }
     }
