@@ -18,11 +18,14 @@ mod leaving;
 mod links;
 mod observed;
 mod opening;
+mod outgoing;
+mod reload;
 mod telling;
 mod timekeeping;
 
 use std::future::{Future, ready};
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
@@ -30,15 +33,16 @@ use tracing::{debug, error, info, trace, warn};
 
 use crate::clock::{Clock, Keeper};
 use crate::config::Config;
-use crate::egress::{Egress, EgressEvent, PublishError, TOLD};
+use crate::egress::{Egress, EgressEvent};
 use crate::engine::Engine;
 use crate::engine::effect::Effects;
 use crate::engine::input::Input;
 use crate::engine::restore::RestoreError;
+use crate::event::Class;
+use crate::ids::OutboxSeq;
 use crate::ingress::{AckToken, Ingress, IngressEvent};
 use crate::notify::Notify;
 use crate::phase::{Phase, reach};
-use crate::status::LinkState;
 use crate::status::socket::{Request, Server};
 use crate::store::{Entry, Outbox, SledStore, Store, StoreError, Subscriptions};
 use crate::time::{ClockStatus, MonoTime, Now};
@@ -49,8 +53,10 @@ use self::leaving::leave;
 pub(crate) use self::links::{connection, covers};
 pub use self::links::{connections, ingress_config, status_places};
 use self::links::{date, egress_config};
-use self::observed::{Observed, down, enter};
+use self::observed::Observed;
 use self::opening::{commit_now, open_store};
+use self::reload::Configured;
+pub use self::reload::Reloads;
 use self::telling::Telling;
 
 /// Why the agent gave up. What can be waited for is not among it.
@@ -93,26 +99,30 @@ const MAX_CHANGES: usize = 2_000;
 
 /// Runs until `shutdown` is done, then commits and leaves cleanly, within ten seconds whatever the brokers do. `clock`
 /// is what time it is for the engine; sockets and commits go by the machine's. The service manager is told over `notify`.
+/// `reloads` says when there is another configuration.
 ///
 /// # Errors
 /// The store cannot be opened at the start, or fails at the end. One that fails in between is opened again, with a
 /// growing pause.
 pub async fn run(
-    config: &Config,
+    config: Config,
     clock: &Clock,
     mut notify: Notify,
     shutdown: impl Future<Output = ()>,
+    mut reloads: Reloads,
 ) -> Result<(), AgentError> {
     let mut shutdown = pin!(shutdown);
     let started = clock.now().mono;
-    let mut session = Session::open(config, clock, started, &mut notify)?;
+    let mut session = Session::open(Arc::new(config), clock, started, &mut notify)?;
     // Before anybody is asked. What is kept moves with what is heard, under whatever clock: it costs no commit.
     clock.set_floor(session.engine.listened());
     let keeper = Keeper::start(clock);
-    let mut server = Server::start(&status_places(config)).await;
+    let mut server = Server::start(&status_places(&session.config)).await;
     let mut pause = STORE_PAUSES.0;
     loop {
-        let failed = match session.work(&mut shutdown, &mut server, &keeper, &mut notify).await {
+        let ended =
+            session.work(&mut shutdown, &mut server, &keeper, &mut notify, &mut reloads).await;
+        let failed = match ended {
             Ok(()) => return Ok(leave(session, &mut notify).await?),
             Err(failed) => failed,
         };
@@ -121,20 +131,23 @@ pub async fn run(
             error = %failed, unacknowledged,
             "the store failed; nothing more is taken in until it is open again, and then results on their way are sent again"
         );
-        let last = session.status();
+        let (last, config, configured) =
+            (session.status(), session.config.clone(), session.configured.clone());
         drop(session);
         let adrift = Adrift::new(config, clock, &keeper, last, &failed);
         let reopened =
             adrift.reopens(started, &mut pause, &mut server, &mut notify, &mut shutdown).await;
         let Some(again) = reopened else { return Ok(()) };
         session = again;
+        session.configured = configured;
         info!("the store is open again");
     }
 }
 
 /// Everything between one opening of the store and its failure.
 struct Session<'a> {
-    config: &'a Config,
+    config: Arc<Config>,
+    configured: Configured,
     clock: &'a Clock,
     /// What the engine was told of the clock.
     clock_status: ClockStatus,
@@ -157,6 +170,8 @@ struct Session<'a> {
     acknowledged: u64,
     /// Everything that the devices' broker had queued is processed.
     caught_up: bool,
+    /// The devices' broker is another one, which cannot know us.
+    moved: bool,
     /// When the last thing was done.
     awake_at: Now,
     observed: Observed,
@@ -170,6 +185,7 @@ enum Wake {
     Shutdown,
     Egress(EgressEvent),
     Asked(Request),
+    Reload,
     Look,
     Sign,
     Ingress(IngressEvent),
@@ -181,13 +197,13 @@ enum Wake {
 
 impl<'a> Session<'a> {
     fn open(
-        config: &'a Config,
+        config: Arc<Config>,
         clock: &'a Clock,
         started: MonoTime,
         notify: &mut Notify,
     ) -> Result<Self, AgentError> {
         let now = clock.now();
-        let (mut store, engine) = open_store(config, now, notify)?;
+        let (mut store, engine) = open_store(&config, now, notify)?;
         reach(Phase::Recovering);
         let outbox = Outbox::load(&store, config.store.outbox_quota)?;
         let identity =
@@ -196,11 +212,11 @@ impl<'a> Session<'a> {
             store = %config.store.path.display(), generation = %store.generation(),
             devices = engine.device_count(), outbox = outbox.len(), "store open"
         );
-        let mut ingress = ingress_config(config, engine.settings());
+        let mut ingress = ingress_config(&config, engine.settings());
         let subscriptions = Subscriptions::open(&config.store.path, &ingress.filters);
         ingress.dropped_filters = subscriptions.dropped();
         date(&mut ingress.broker, clock);
-        let egress = egress_config(config, clock, &identity.generation.to_string());
+        let egress = egress_config(&config, clock, &identity.generation.to_string());
         info!(devices = %ingress.broker, central = %egress.broker, "connecting");
         let addresses = [ingress.broker.to_string(), egress.broker.to_string()];
         let mut observed = Observed::new(started, now, addresses);
@@ -208,9 +224,11 @@ impl<'a> Session<'a> {
         let clock_of_arrivals = clock.clone();
         let mut session = Self {
             config,
+            configured: Configured::new(now.wall),
             clock,
             clock_status: clock.status(),
             caught_up: false,
+            moved: false,
             awake_at: now,
             store: None,
             engine,
@@ -243,16 +261,18 @@ impl<'a> Session<'a> {
         server: &mut Server,
         keeper: &Keeper,
         notify: &mut Notify,
+        reloads: &mut Reloads,
     ) -> Result<(), StoreError> {
         // What it had to say while the store was away.
         self.on_clock();
         loop {
-            let wake = self.wait(shutdown, server, keeper, notify.wake_at()).await;
+            let wake = self.wait(shutdown, server, keeper, notify.wake_at(), reloads).await;
             self.notice_absence();
             match wake {
                 Wake::Shutdown => return Ok(()),
                 Wake::Egress(event) => self.on_egress(event),
                 Wake::Asked(request) => self.on_asked(request).await?,
+                Wake::Reload => self.reload(reloads, notify).await?,
                 Wake::Look => self.look(),
                 Wake::Sign => {}
                 Wake::Ingress(event) => self.on_ingress(event),
@@ -279,6 +299,7 @@ impl<'a> Session<'a> {
         server: &mut Server,
         keeper: &Keeper,
         sign_at: Option<Instant>,
+        reloads: &mut Reloads,
     ) -> Wake {
         let tick_at = self.tick_at();
         tokio::select! {
@@ -286,6 +307,7 @@ impl<'a> Session<'a> {
             () = shutdown => Wake::Shutdown,
             event = self.egress.next() => Wake::Egress(event),
             request = server.next() => Wake::Asked(request),
+            () = reloads.asked() => Wake::Reload,
             () = sleep_until(self.telling.look_at) => Wake::Look,
             () = until(sign_at) => Wake::Sign,
             () = keeper.changed() => Wake::Clock,
@@ -327,10 +349,13 @@ impl<'a> Session<'a> {
 
     fn append(&mut self, entry: Entry) {
         let appended = self.outbox.append(entry);
-        if !appended.evicted.is_empty() {
-            let classes = appended.evicted.iter().map(|(_, class)| *class);
-            self.observed.evicted(classes, self.clock.now());
-            warn!(evicted = ?appended.evicted, "the outbox is full; the least valuable had to go");
+        self.note_evicted(&appended.evicted);
+    }
+
+    fn note_evicted(&mut self, evicted: &[(OutboxSeq, Class)]) {
+        if !evicted.is_empty() {
+            self.observed.evicted(evicted.iter().map(|(_, class)| *class), self.clock.now());
+            warn!(?evicted, "the outbox is full; the least valuable had to go");
         }
     }
 
@@ -370,54 +395,6 @@ impl<'a> Session<'a> {
         reach(Phase::Committed);
         self.acknowledged = mark;
         self.ingress.ack(std::mem::take(&mut self.uncommitted));
-        Ok(())
-    }
-
-    fn on_egress(&mut self, event: EgressEvent) {
-        match event {
-            EgressEvent::Up => {
-                enter(&mut self.observed.upstream, LinkState::Connected, self.clock.now());
-                self.telling.again(Instant::now());
-                info!(outbox = self.outbox.len(), "connected to the central broker");
-                self.outbox.rewind();
-            }
-            EgressEvent::Acked(TOLD) => {}
-            EgressEvent::Acked(seq) => {
-                reach(Phase::Published);
-                self.outbox.acked(seq);
-                self.commit_soon();
-            }
-            EgressEvent::Rejected(seq) => {
-                error!(seq = seq.0, "the central broker refuses this output; it is dropped");
-                self.outbox.acked(seq);
-                self.commit_soon();
-            }
-            EgressEvent::Down { error } => {
-                debug!(%error, "not connected to the central broker");
-                down(&mut self.observed.upstream, &error, self.clock.now());
-            }
-        }
-    }
-
-    /// Hands committed entries to the client, as many as its window takes.
-    fn send(&mut self) -> Result<(), StoreError> {
-        while self.egress.window() > 0 {
-            let Some(seq) = self.outbox.next_to_send() else { return Ok(()) };
-            let store = self.store.as_ref().expect("no commit is under way");
-            let Some(entry) = store.read(seq)? else {
-                self.outbox.acked(seq);
-                continue;
-            };
-            match self.egress.publish(seq, &entry.topic, entry.payload) {
-                Ok(()) => {}
-                Err(PublishError::Down | PublishError::Full) => return Ok(()),
-                Err(error @ (PublishError::TooLarge { .. } | PublishError::Topic(_))) => {
-                    error!(%error, topic = entry.topic, "an output cannot be sent and is dropped");
-                    self.outbox.acked(seq);
-                    self.commit_soon();
-                }
-            }
-        }
         Ok(())
     }
 }

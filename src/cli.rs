@@ -13,9 +13,9 @@ use clap::{Parser, Subcommand};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::agent;
+use crate::agent::{self, Reloads};
 use crate::clock::Clock;
-use crate::config::{self, Config, Mode};
+use crate::config::{self, Config, ConfigErrors, Mode};
 #[cfg(feature = "demo")]
 use crate::demo;
 use crate::engine::settings::ClockRules;
@@ -23,7 +23,7 @@ use crate::heap;
 use crate::notify::Notify;
 use crate::record::{Recording, record};
 use crate::replay::{Lines, Outcome, replay};
-use crate::telemetry::{self, LogFormat};
+use crate::telemetry::{self, LogFormat, Logging};
 
 /// Exit codes of `sysexits.h`. Those of `status` are others.
 mod exit {
@@ -177,7 +177,7 @@ pub fn main() -> ExitCode {
     };
     let ended = telemetry::init(format, filter)
         .map_err(|error| Failure::new(exit::CONFIG, error))
-        .and_then(|()| run(&cli));
+        .and_then(|logging| run(&cli, logging));
     match ended {
         Ok(code) => code,
         Err(Failure { message, code }) => {
@@ -187,13 +187,14 @@ pub fn main() -> ExitCode {
     }
 }
 
-fn run(cli: &Cli) -> Result<ExitCode, Failure> {
+fn run(cli: &Cli, logging: Logging) -> Result<ExitCode, Failure> {
     let config = || {
-        Config::load(&cli.files(), config::environment())
-            .map_err(|errors| Failure::new(exit::CONFIG, errors))
+        let config = load(&cli.files()).map_err(|errors| Failure::new(exit::CONFIG, errors))?;
+        logging.follow(&config.log.level);
+        Ok(config)
     };
     match &cli.command {
-        Command::Run => run_agent(&config()?),
+        Command::Run => run_agent(cli.files(), logging),
         Command::Check { connect } => check::run(&config()?, *connect),
         Command::Replay { file, source } => run_replay(&config()?, file, source.as_deref()),
         Command::Record { file, count, filters } => run_record(&config()?, file, *count, filters),
@@ -207,6 +208,10 @@ fn run(cli: &Cli) -> Result<ExitCode, Failure> {
         #[cfg(feature = "demo")]
         Command::Demo(wanted) => run_demo(wanted),
     }
+}
+
+fn load(files: &[PathBuf]) -> Result<Config, ConfigErrors> {
+    Config::load(files, config::environment())
 }
 
 fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
@@ -230,19 +235,26 @@ fn asked_to_end() -> impl Future<Output = ()> {
     }
 }
 
-fn run_agent(config: &Config) -> Result<ExitCode, Failure> {
+fn run_agent(files: Vec<PathBuf>, logging: Logging) -> Result<ExitCode, Failure> {
+    let runtime = runtime()?;
+    // Before anything takes time: from here on the signal does not end the process.
+    let hangups = runtime.block_on(async { signal(SignalKind::hangup()) });
+    let hangups = hangups.map_err(|error| Failure::new(exit::UNAVAILABLE, error))?;
+    let config = load(&files).map_err(|errors| Failure::new(exit::CONFIG, errors))?;
+    logging.follow(&config.log.level);
     config.check(Mode::Run).map_err(|errors| Failure::new(exit::CONFIG, errors))?;
     for warning in config.warnings() {
         tracing::warn!("{warning}");
     }
     heap::keep_little();
     let clock = Clock::start_with(config.clock.clone());
-    runtime()?
-        .block_on(async { agent::run(config, &clock, Notify::from_env(), asked_to_end()).await })
-        .map_err(|error| {
-            let code = if error.is_of_configuration() { exit::CONFIG } else { exit::IO_ERROR };
-            Failure::new(code, error)
-        })?;
+    let reloads = Reloads::at(hangups, logging, move || load(&files));
+    let life =
+        async { agent::run(config, &clock, Notify::from_env(), asked_to_end(), reloads).await };
+    runtime.block_on(life).map_err(|error| {
+        let code = if error.is_of_configuration() { exit::CONFIG } else { exit::IO_ERROR };
+        Failure::new(code, error)
+    })?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -1,14 +1,17 @@
 //! What the process says about itself: log lines on standard error.
 //!
-//! Quiet when all is well: warnings of everything, and this program's own few lines of information.
-//! `TIDEGATE_LOG` takes another filter, in the syntax of `tracing-subscriber`'s `EnvFilter`:
-//! `TIDEGATE_LOG=tidegate::ingress=debug`.
+//! Quiet when all is well: warnings of everything, and this program's own few lines of information. `log.level` of the
+//! configuration says otherwise, also while the agent runs. `TIDEGATE_LOG` takes another filter, in the syntax of
+//! `tracing-subscriber`'s `EnvFilter`, and is stronger: `TIDEGATE_LOG=tidegate::ingress=debug`.
 
+use std::fmt;
 use std::io::{self, IsTerminal};
 
+use tracing::warn;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::SubscriberBuilder;
 use tracing_subscriber::fmt::format::{DefaultFields, Format};
+use tracing_subscriber::reload;
 use tracing_subscriber::util::SubscriberInitExt;
 
 /// The environment variable with the filter.
@@ -20,6 +23,12 @@ pub const DEFAULT_FILTER: &str = "warn,rumqttc=error,tidegate=info";
 
 /// Where log lines would only disturb what is shown.
 pub const QUIET_FILTER: &str = "tidegate=error";
+
+/// The level that is [`DEFAULT_FILTER`].
+pub const USUAL_LEVEL: &str = "info";
+
+/// Levels of this program's own lines, from nothing to everything.
+const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 
 /// How log lines look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -49,25 +58,93 @@ pub enum TelemetryError {
     Already,
 }
 
-/// Sets logging up for the whole process, with `usual` as the filter where the environment names none. To be called
-/// once, before anything that may fail.
-pub fn init(format: LogFormat, usual: &str) -> Result<(), TelemetryError> {
-    let filter = filter(std::env::var(FILTER_VARIABLE).ok(), usual)?;
-    let started = match format {
-        LogFormat::Json => lines(filter).json().flatten_event(true).finish().try_init(),
-        LogFormat::Text if in_journal() => lines(filter).without_time().finish().try_init(),
-        LogFormat::Text => lines(filter).finish().try_init(),
-    };
-    started.map_err(|_| TelemetryError::Already)
+/// The log of this process.
+pub struct Logging {
+    /// The environment has said what is logged.
+    is_fixed: bool,
+    exchange: Box<dyn Fn(EnvFilter) -> Result<(), reload::Error> + Send + Sync>,
 }
 
-fn filter(value: Option<String>, usual: &str) -> Result<EnvFilter, TelemetryError> {
-    let value = value.filter(|value| !value.trim().is_empty());
-    let text = value.as_deref().unwrap_or(usual);
+impl fmt::Debug for Logging {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Logging").field("is_fixed", &self.is_fixed).finish_non_exhaustive()
+    }
+}
+
+impl Logging {
+    /// From now on this is logged, a level or directives, unless the environment says what is.
+    pub fn follow(&self, level: &str) {
+        if self.is_fixed {
+            if level != USUAL_LEVEL {
+                warn!(level, "log.level is not followed: {FILTER_VARIABLE} is set, and stronger");
+            }
+            return;
+        }
+        let exchanged = directives(level).map(|filter| (self.exchange)(filter));
+        if !matches!(exchanged, Ok(Ok(()))) {
+            warn!(level, "log.level cannot be followed");
+        }
+    }
+}
+
+/// Sets logging up for the whole process, with `usual` as the filter where the environment names none. To be called
+/// once, before anything that may fail.
+pub fn init(format: LogFormat, usual: &str) -> Result<Logging, TelemetryError> {
+    let named = written(std::env::var(FILTER_VARIABLE).ok());
+    let is_fixed = named.is_some();
+    let lines = lines(filter(named.as_deref(), usual)?);
+    // The handles are of as many types as there are formats.
+    macro_rules! started {
+        ($lines:expr) => {{
+            let lines = $lines.with_filter_reloading();
+            let handle = lines.reload_handle();
+            let started = lines.finish().try_init();
+            (started, Box::new(move |filter| handle.reload(filter)) as Box<_>)
+        }};
+    }
+    let (started, exchange): (_, Box<dyn Fn(EnvFilter) -> _ + Send + Sync>) = match format {
+        LogFormat::Json => started!(lines.json().flatten_event(true)),
+        LogFormat::Text if in_journal() => started!(lines.without_time()),
+        LogFormat::Text => started!(lines),
+    };
+    started.map_err(|_| TelemetryError::Already)?;
+    Ok(Logging { is_fixed, exchange })
+}
+
+fn written(value: Option<String>) -> Option<String> {
+    value.filter(|value| !value.trim().is_empty())
+}
+
+fn filter(value: Option<&str>, usual: &str) -> Result<EnvFilter, TelemetryError> {
+    let text = value.unwrap_or(usual);
     EnvFilter::try_new(text).map_err(|error| TelemetryError::Filter {
         value: text.to_owned(),
         reason: error.to_string(),
     })
+}
+
+/// The filter of a configuration: a level of this program's own lines, the others warning as ever; or directives
+/// (`warn,tidegate::ingress=debug`).
+///
+/// # Errors
+/// What is wrong, and what would be right. `EnvFilter` takes any word for the name of a module.
+pub fn directives(level: &str) -> Result<EnvFilter, String> {
+    let is_level = |word: &str| LEVELS.contains(&word);
+    if is_level(level) {
+        let text = DEFAULT_FILTER.replace("tidegate=info", &format!("tidegate={level}"));
+        return EnvFilter::try_new(text).map_err(|error| error.to_string());
+    }
+    let stray = level.split(',').map(str::trim).find(|part| !is_level(part) && !part.contains('='));
+    let wrong = match stray {
+        Some("") => "a part is empty".to_owned(),
+        Some(stray) => format!("`{stray}` is no level"),
+        None => match EnvFilter::try_new(level) {
+            Ok(filter) => return Ok(filter),
+            Err(error) => error.to_string(),
+        },
+    };
+    let levels = LEVELS.join(", ");
+    Err(format!("{wrong}; write one of {levels}, or directives: \"warn,tidegate::ingress=debug\""))
 }
 
 type Lines = SubscriberBuilder<DefaultFields, Format, EnvFilter, fn() -> io::Stderr>;
@@ -89,12 +166,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_empty_filter_is_the_default_and_a_wrong_one_says_what_would_be_right() {
-        assert_eq!(
-            filter(Some(" ".into()), DEFAULT_FILTER).unwrap().to_string(),
-            filter(None, DEFAULT_FILTER).unwrap().to_string()
-        );
-        let error = filter(Some("tidegate=loud".into()), DEFAULT_FILTER).unwrap_err().to_string();
+    fn an_empty_filter_is_none_and_a_wrong_one_says_what_would_be_right() {
+        assert_eq!(written(Some(" ".into())), None);
+        let error = filter(Some("tidegate=loud"), DEFAULT_FILTER).unwrap_err().to_string();
         assert!(error.contains("tidegate=loud") && error.contains("tidegate=debug"), "{error}");
+    }
+
+    #[test]
+    fn a_level_is_that_of_our_own_lines_and_any_other_word_is_a_mistake() {
+        let of = |level: &str| directives(level).map(|filter| filter.to_string());
+        let usual = EnvFilter::try_new(DEFAULT_FILTER).unwrap().to_string();
+        assert_eq!(of(USUAL_LEVEL), Ok(usual));
+        let debug = of("debug").unwrap();
+        assert!(debug.contains("tidegate=debug") && debug.contains("rumqttc=error"), "{debug}");
+        assert!(of("warn,tidegate::ingress=debug").unwrap().contains("tidegate::ingress=debug"));
+        for (wrong, told) in
+            [("loud", "`loud`"), ("", "empty"), ("tidegate=loud", "expected one of")]
+        {
+            let error = of(wrong).unwrap_err();
+            assert!(error.contains(told) && error.contains("off, error, warn"), "{error}");
+        }
     }
 }

@@ -9,9 +9,9 @@ const SHIPPED: &str = include_str!("../config/tidegate.toml");
 const MINIMAL: &str = include_str!("../config/minimal.toml");
 
 fn described(config: &Config) -> String {
-    let Config { gateway, clock, broker, upstream, store, status, .. } = config;
+    let Config { gateway, clock, broker, upstream, store, status, log, .. } = config;
     format!(
-        "{gateway:?} {clock:?} {broker:?} {upstream:?} {store:?} {status:?} {:?}",
+        "{gateway:?} {clock:?} {broker:?} {upstream:?} {store:?} {status:?} {log:?} {:?}",
         config.settings(Mode::Run)
     )
 }

@@ -19,6 +19,8 @@ mod pains;
 #[path = "model/plan.rs"]
 mod plan;
 mod reference;
+#[path = "model/reload.rs"]
+mod reload;
 
 use std::collections::BTreeMap;
 

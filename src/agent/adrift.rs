@@ -1,5 +1,6 @@
 //! While the store is away: nothing is taken in and no result is sent, but whoever asks is told, and so is the centre.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
@@ -23,7 +24,7 @@ use crate::time::{ClockStatus, MonoTime};
 
 /// The agent without a store.
 pub(super) struct Adrift<'a> {
-    config: &'a Config,
+    config: Arc<Config>,
     clock: &'a Clock,
     keeper: &'a Keeper,
     /// What the clock was worth.
@@ -37,7 +38,7 @@ pub(super) struct Adrift<'a> {
 impl<'a> Adrift<'a> {
     /// From the last that was known, and why the store failed.
     pub(super) fn new(
-        config: &'a Config,
+        config: Arc<Config>,
         clock: &'a Clock,
         keeper: &'a Keeper,
         mut status: Status,
@@ -49,7 +50,7 @@ impl<'a> Adrift<'a> {
             enter(link, LinkState::Away, now);
             link.in_flight = 0;
         }
-        let egress = Egress::start(egress_config(config, clock, &status.generation));
+        let egress = Egress::start(egress_config(&config, clock, &status.generation));
         let (clock_status, telling) = (clock.status(), Telling::new(Instant::now()));
         Self { config, clock, keeper, clock_status, status, egress, telling }
     }
@@ -66,7 +67,7 @@ impl<'a> Adrift<'a> {
     ) -> Option<Session<'a>> {
         while self.waits(*pause, server, notify, shutdown).await {
             *pause = (*pause * 2).min(STORE_PAUSES.1);
-            match Session::open(self.config, self.clock, started, notify) {
+            match Session::open(self.config.clone(), self.clock, started, notify) {
                 Ok(session) => return Some(session),
                 Err(error) => {
                     warn!(%error, ?pause, "the store cannot be opened yet");
@@ -129,7 +130,7 @@ impl<'a> Adrift<'a> {
     fn judged(&mut self) -> &Status {
         self.status.at = self.clock.now().wall.0;
         self.status.clock = Some(self.clock.status().quality);
-        self.status.timekeeping = timekeeping(self.config, self.clock);
+        self.status.timekeeping = timekeeping(&self.config, self.clock);
         self.status.health = health::judge(&self.status);
         &self.status
     }

@@ -18,7 +18,7 @@ impl Session<'_> {
     /// Answers. What is forgotten is on the disk before that is said.
     pub(super) async fn on_asked(&mut self, request: Request) -> Result<(), StoreError> {
         if let Some(meant) = request.ask.store() {
-            let own = store_name(self.config);
+            let own = store_name(&self.config);
             if meant != own {
                 request.answer(&Answer::OtherStore(own));
                 return Ok(());

@@ -36,7 +36,8 @@ impl Session<'_> {
             IngressEvent::Message(message) => self.on_message(&message),
             IngressEvent::Up { session_present } => {
                 info!(session_present, "connected to the devices' broker");
-                if !session_present && self.engine.books().received > 0 {
+                let knew_us = !std::mem::take(&mut self.moved);
+                if knew_us && !session_present && self.engine.books().received > 0 {
                     warn!(
                         "the devices' broker no longer had our session: it expired or the broker lost it, and what was \
                          published since we last listened is lost; check its persistence, and broker.session-expiry"

@@ -48,7 +48,7 @@ pub(super) fn say_farewell(egress: &mut Egress, clock: &Clock, generation: &str)
 }
 
 /// Waits for the acknowledgements of what is on its way, while there is a connection and not for long.
-async fn last_pubacks(egress: &mut Egress, outbox: &mut Outbox) {
+pub(super) async fn last_pubacks(egress: &mut Egress, outbox: &mut Outbox) {
     let deadline = Instant::now() + LAST_PUBACKS;
     while egress.in_flight() > 0 || egress.is_telling() {
         let Ok(event) = timeout_at(deadline, egress.next()).await else { return };

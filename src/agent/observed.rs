@@ -8,13 +8,14 @@ use crate::engine::recent::Recent;
 use crate::event::Class;
 use crate::mqtt::LinkError;
 use crate::status::{
-    Devices, Example, Held, Link, LinkState, MOST_REGIONS, Outbox, Region, SCHEMA, Status, Store,
-    health,
+    Configuration, Devices, Example, Held, Link, LinkState, MOST_REGIONS, Outbox, Region, SCHEMA,
+    Status, Store, health,
 };
 use crate::store;
 use crate::time::{ArrivalTime, MonoTime, Now, Span};
 
 use super::Session;
+use super::reload::Configured;
 use super::timekeeping::timekeeping;
 
 /// Version of this agent.
@@ -68,6 +69,17 @@ impl Observed {
         }
     }
 
+    /// There is to be another connection to the devices' broker.
+    pub(super) fn broker_changes(&mut self, address: String, now: Now) {
+        self.broker = Link { address, since: now.wall.0, ..Link::default() };
+        self.refused_filters.clear();
+    }
+
+    /// There is to be another connection to the central broker.
+    pub(super) fn upstream_changes(&mut self, address: String, now: Now) {
+        self.upstream = Link { address, since: now.wall.0, ..Link::default() };
+    }
+
     /// So many records found no room so far.
     pub(super) fn no_room(&mut self, count: u64, now: Now) {
         if count > self.no_room {
@@ -116,15 +128,16 @@ impl Session<'_> {
             gateway: self.config.gateway.clone(),
             version: VERSION.to_owned(),
             generation: self.identity.generation.to_string(),
+            configuration: configuration(&self.configured),
             at: now.wall.0,
             since: observed.since.0,
             health: health::Health::default(),
             clock: Some(self.clock.status().quality),
-            timekeeping: timekeeping(self.config, self.clock),
+            timekeeping: timekeeping(&self.config, self.clock),
             broker: Link { in_flight: self.uncommitted.len(), ..observed.broker.clone() },
             refused_filters: observed.refused_filters.clone(),
             upstream: upstream(&observed.upstream, &self.egress),
-            store: store_status(self.config, observed.last_commit),
+            store: store_status(&self.config, observed.last_commit),
             outbox: outbox(&self.outbox, millis(observed.lost_at)),
             watermark: self.engine.published_watermark().map(|w| w.0),
             regions,
@@ -139,6 +152,11 @@ impl Session<'_> {
         status.health = health::judge(&status);
         status
     }
+}
+
+fn configuration(Configured { at, refused }: &Configured) -> Configuration {
+    let (refused_at, refused) = refused.clone().unzip();
+    Configuration { loaded: at.0, refused_at: refused_at.map(|at| at.0), refused }
 }
 
 fn held(engine: &Engine, now: Now) -> Held {

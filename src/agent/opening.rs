@@ -8,7 +8,8 @@ use super::AgentError;
 use crate::config::{Config, Mode};
 use crate::engine::Engine;
 use crate::engine::loss::Loss;
-use crate::engine::restore::Restorer;
+use crate::engine::restore::{RestoreError, Restorer};
+use crate::engine::settings::Settings;
 use crate::ids::Generation;
 use crate::notify::Notify;
 use crate::store::{OpenOptions, Opened, Outbox, SledStore, Store, StoreError, recovery};
@@ -67,7 +68,19 @@ fn restorer(
     if let Some(recovered) = recovered {
         error!(?recovered, "the store was damaged");
     }
-    let settings = config.settings(Mode::Run);
+    let restorer = read(&store, config.settings(Mode::Run), taken)?.map_err(|source| {
+        let path = config.store.path.display().to_string();
+        AgentError::Restore { path, source }
+    })?;
+    Ok((store, restorer, options))
+}
+
+/// The state of a store under these settings, or why they do not go with it.
+fn read(
+    store: &SledStore,
+    settings: Settings,
+    taken: &mut dyn FnMut(u64),
+) -> Result<Result<Restorer, RestoreError>, StoreError> {
     let mut restorer = Restorer::new(settings, store.generation(), store.created());
     let (mut wrong, mut records) = (None, 0);
     store.load_state(&mut |key, value| {
@@ -77,11 +90,28 @@ fn restorer(
         records += 1;
         taken(records);
     })?;
-    if let Some(source) = wrong {
-        let path = config.store.path.display().to_string();
-        return Err(AgentError::Restore { path, source });
+    Ok(wrong.map_or(Ok(restorer), Err))
+}
+
+/// An engine from a store that is open and in use, under other settings; or why there is none.
+///
+/// # Errors
+/// The store cannot be read.
+pub(super) fn restore_again(
+    store: &SledStore,
+    settings: Settings,
+) -> Result<Result<Engine, String>, StoreError> {
+    let restorer = match read(store, settings, &mut |_| ())? {
+        Ok(restorer) => restorer,
+        Err(refused) => return Ok(Err(refused.to_string())),
+    };
+    if let Some(loss) = restorer.losses().first() {
+        let lost = format!(
+            "the store has lost something ({loss}): restart the agent, which carries on without"
+        );
+        return Ok(Err(lost));
     }
-    Ok((store, restorer, options))
+    Ok(Ok(restorer.finish()))
 }
 
 fn tell(losses: &[Loss]) {

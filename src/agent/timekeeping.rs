@@ -46,6 +46,7 @@ impl Session<'_> {
 
     fn append_jump(&mut self, jump: &Jump, now: Now) {
         self.observed.shift(jump.shift);
+        self.configured.shift(jump.shift);
         let generation = self.identity.generation.to_string();
         self.append(Entry {
             topic: message::CLOCK.to_owned(),

@@ -3,10 +3,11 @@
 use super::finding::{ConfigErrors, Finding, KeyPath};
 use super::layers::Layers;
 use super::values::{Duration, Size, Whole, spoken};
-use super::{Config, Engine, Status, Store, clock, devices, links, policy, raw, sources};
+use super::{Config, Engine, Log, Status, Store, clock, devices, links, policy, raw, sources};
 use crate::engine::settings::{Combine, Limits, Scope};
 use crate::ids::RegionId;
 use crate::status::socket::LONGEST_PATH;
+use crate::telemetry;
 use crate::time::Span;
 
 use std::ops::RangeInclusive;
@@ -94,6 +95,7 @@ pub(super) fn config(layers: Layers) -> Result<Config, ConfigErrors> {
     links::two_clients(&mut review, &broker, &upstream);
     let store = store(&mut review, file.store.unwrap_or_default());
     let status = status(&mut review, file.status.unwrap_or_default());
+    let log = log(&mut review, file.log.unwrap_or_default());
     let flink = file.compat.is_some();
     let tables = policy::Tables {
         defaults: file.defaults.unwrap_or_default(),
@@ -135,6 +137,7 @@ pub(super) fn config(layers: Layers) -> Result<Config, ConfigErrors> {
         upstream,
         store,
         status,
+        log,
         flink,
         engine,
         layers,
@@ -178,6 +181,14 @@ fn status(review: &mut Review<'_>, raw: raw::Status) -> Status {
         _ => {}
     }
     Status { enabled: raw.enabled.unwrap_or(true), socket: raw.socket }
+}
+
+fn log(review: &mut Review<'_>, raw: raw::Log) -> Log {
+    let level = raw.level.unwrap_or_else(|| telemetry::USUAL_LEVEL.to_owned());
+    if let Err(reason) = telemetry::directives(&level) {
+        review.refuse(&KeyPath::dotted("log.level"), reason);
+    }
+    Log { level }
 }
 
 fn scope(review: &mut Review<'_>, raw: &raw::Watermarks, flink: bool) -> Scope {

@@ -17,6 +17,7 @@ mod hosts;
 mod identity;
 mod layers;
 mod links;
+mod live;
 mod policy;
 mod practice;
 mod raw;
@@ -68,6 +69,8 @@ pub struct Config {
     pub store: Store,
     /// Where the agent says how it is.
     pub status: Status,
+    /// What is logged.
+    pub log: Log,
     /// `compat = "flink"`: Flink's semantics, for replays only.
     pub flink: bool,
     engine: Engine,
@@ -136,6 +139,13 @@ pub struct Status {
     pub enabled: bool,
     /// The socket; `None` is in the runtime directory.
     pub socket: Option<PathBuf>,
+}
+
+/// What is logged.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Log {
+    /// A level, or directives of a filter: see [`crate::telemetry::directives`].
+    pub level: String,
 }
 
 /// What the settings of an engine are made for.

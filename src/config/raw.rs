@@ -132,6 +132,7 @@ table! {
         upstream: Upstream,
         store: Store,
         status: Status,
+        log: Log,
         defaults: Defaults,
         watermarks: Watermarks,
         presence: Presence,
@@ -215,6 +216,11 @@ table! {
         enabled: bool,
         socket: PathBuf,
     }
+}
+
+table! {
+    /// `[log]`
+    Log { level: String, }
 }
 
 policy_table! {

@@ -32,7 +32,7 @@ use self::ledger::{Ledger, hour_of};
 use self::observer::Observed;
 pub use self::report::Report;
 use self::view::{Scene, View};
-use crate::agent::{self, AgentError};
+use crate::agent::{self, AgentError, Reloads};
 use crate::clock::Clock;
 use crate::config::{Config, ConfigErrors};
 use crate::notify::Notify;
@@ -197,7 +197,7 @@ impl Agent {
                 // Dropped is asked too.
                 let _asked = stopped.await;
             };
-            agent::run(&config, &clock, Notify::silent(), asked).await
+            agent::run(config, &clock, Notify::silent(), asked, Reloads::never()).await
         });
         Self { stop, task }
     }

@@ -20,7 +20,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::{Notify, mpsc, oneshot};
 
 use self::care::Care;
 use crate::ids::OutboxSeq;
@@ -161,10 +161,37 @@ enum Item {
 impl Egress {
     /// Starts to connect, in a task of the current runtime.
     pub fn start(config: EgressConfig) -> Self {
+        Self::start_after(std::future::ready(()), config)
+    }
+
+    /// Takes leave as [`Self::close`] does and, once that is done, connects in this way.
+    pub fn change(&mut self, config: EgressConfig) {
+        let (leaves, left) = oneshot::channel::<Task>();
+        let before_it = async {
+            if let Ok(task) = left.await {
+                task.ended(GOODBYE).await;
+            }
+        };
+        let Self { events, link, task, .. } =
+            std::mem::replace(self, Self::start_after(before_it, config));
+        if link.is_some_and(|link| link.client.try_disconnect().is_ok()) {
+            drop(events);
+            // Nobody takes it when the runtime ends, and with it the task.
+            let _ending = leaves.send(task);
+        }
+    }
+
+    fn start_after(
+        before_it: impl Future<Output = ()> + Send + 'static,
+        config: EgressConfig,
+    ) -> Self {
         let (outlet, events) = mpsc::channel(config.window() + 16);
         let (window, prefix) = (config.window(), config.prefix.clone());
         let hurry = config.broker.hurry.clone();
-        let task = Task::spawn(connection::run(config, outlet));
+        let task = Task::spawn(async {
+            before_it.await;
+            connection::run(config, outlet).await;
+        });
         let (ahead, care) = (VecDeque::new(), Care::default());
         Self { events, ahead, link: None, care, window, prefix, hurry, task }
     }

@@ -235,6 +235,12 @@ impl Dedup {
         self.connected_at = self.unsettled_end();
     }
 
+    /// Takes the place of a memory of the same content: the connection is the same, and so is what came on it.
+    pub fn carry_on(&mut self, before: Self) {
+        (self.fresh, self.connected_at) = (before.fresh, before.connected_at);
+        self.redelivered = before.redelivered;
+    }
+
     /// Remembers content without a device time until it is settled.
     pub fn remember_unsettled(&mut self, fingerprint: Fingerprint) {
         *self.unsettled.entry(fingerprint).or_default() += 1;

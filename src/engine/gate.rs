@@ -102,6 +102,14 @@ impl Gate {
         }
     }
 
+    /// Takes the place of one that counted the same messages: what began in this life of the agent goes on.
+    pub fn carry_on(&mut self, before: &Self) {
+        (self.boot, self.state, self.since) = (before.boot, before.state, before.since);
+        if before.pass.is_some_and(|pass| !pass.evicts) {
+            self.go_through();
+        }
+    }
+
     /// Which boot this is.
     pub fn set_boot(&mut self, boot: u128) {
         self.boot = boot;

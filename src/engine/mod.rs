@@ -11,6 +11,7 @@ mod admission;
 pub mod aggregate;
 mod attendance;
 pub mod books;
+mod carry;
 pub mod checkpoint;
 mod clocks;
 pub mod codec;

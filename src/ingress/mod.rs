@@ -25,7 +25,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use rumqttc::QoS;
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 
 use crate::mqtt::{Broker, LinkError, Task};
 use crate::time::Now;
@@ -150,6 +150,34 @@ impl Ingress {
     /// # Panics
     /// When a filter is not a valid one: the configuration must not let it come so far.
     pub fn start(config: IngressConfig, now: impl Fn() -> Now + Send + Sync + 'static) -> Self {
+        Self::start_after(std::future::ready(()), config, now)
+    }
+
+    /// Takes leave as [`Self::close`] does and, once that is done, connects in this way. What was received and not
+    /// acknowledged comes again, if it is the same session at the same broker.
+    ///
+    /// # Panics
+    /// As [`Self::start`].
+    pub fn change(&mut self, config: IngressConfig, now: impl Fn() -> Now + Send + Sync + 'static) {
+        let (leaves, left) = oneshot::channel::<Task>();
+        let before_it = async {
+            if let Ok(task) = left.await {
+                task.ended(GOODBYE).await;
+            }
+        };
+        let next = Self::start_after(before_it, config, now);
+        next.redelivered.fetch_add(self.redelivered(), Ordering::Relaxed);
+        let Self { queue, acks, task, .. } = std::mem::replace(self, next);
+        drop((queue, acks));
+        // Nobody takes it when the runtime ends, and with it the task.
+        let _ending = leaves.send(task);
+    }
+
+    fn start_after(
+        before_it: impl Future<Output = ()> + Send + 'static,
+        config: IngressConfig,
+        now: impl Fn() -> Now + Send + Sync + 'static,
+    ) -> Self {
         let invalid = config.filters.iter().find(|filter| !rumqttc::valid_filter(filter));
         assert_eq!(invalid, None, "not an MQTT filter");
         let (events, queue) = mpsc::channel(usize::from(config.in_flight) + 64);
@@ -170,7 +198,10 @@ impl Ingress {
             again: again.clone(),
             subscribed: false,
         };
-        let task = Task::spawn(intake.run());
+        let task = Task::spawn(async {
+            before_it.await;
+            intake.run().await;
+        });
         Self { queue, acks, redelivered, hurry, again, task, epoch: 0, given: 0 }
     }
 
@@ -186,6 +217,16 @@ impl Ingress {
                 return event;
             }
         }
+    }
+
+    /// The next event, if there is one already.
+    pub fn ready(&mut self) -> Option<IngressEvent> {
+        while let Ok(queued) = self.queue.try_recv() {
+            if let Some(event) = self.interpret(queued.item) {
+                return Some(event);
+            }
+        }
+        None
     }
 
     fn interpret(&mut self, item: Item) -> Option<IngressEvent> {

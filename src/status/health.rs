@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::engine::books::Books;
 use crate::status::table::size;
-use crate::status::{Held, Link, LinkState, Outbox, Region, Status, Timekeeping};
+use crate::status::{Configuration, Held, Link, LinkState, Outbox, Region, Status, Timekeeping};
 use crate::time::ClockQuality;
 
 const SECOND: i64 = 1_000;
@@ -112,6 +112,7 @@ pub fn judge(status: &Status) -> Health {
         no_room(&status.books, status.no_room_at, status.at),
         holding(&status.held, status.at),
         clock(status),
+        configuration(&status.configuration, status.at),
     ]
     .into_iter()
     .flatten()
@@ -232,6 +233,14 @@ fn no_room(books: &Books, last: Option<i64>, at: i64) -> Option<Reason> {
     let remedy =
         "raise limits.max-devices or limits.max-open-windows, or find out who sends so many names";
     Some(Reason::new(Level::Degraded, "no-room", text, remedy))
+}
+
+fn configuration(configuration: &Configuration, at: i64) -> Option<Reason> {
+    let (refused_at, why) = (configuration.refused_at?, configuration.refused.as_deref()?);
+    let ago = spoken(at - refused_at);
+    let text = format!("a changed configuration was refused {ago} ago: {why}");
+    let remedy = "mend it and reload again; until then the agent runs with the one before, and might not start anew";
+    Some(Reason::new(Level::Degraded, "configuration-refused", text, remedy))
 }
 
 fn holding(held: &Held, at: i64) -> Option<Reason> {

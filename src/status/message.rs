@@ -54,6 +54,10 @@ struct Message<'a, Rest: Serialize> {
 struct Online<'a> {
     at: i64,
     since: i64,
+    /// When the configuration was read that it runs with.
+    configured: i64,
+    /// When a later one was refused.
+    refused_configuration: Option<i64>,
     health: Level,
     reasons: Vec<Why<'a>>,
     clock: Option<ClockQuality>,
@@ -96,6 +100,8 @@ pub fn online(status: &Status) -> Vec<u8> {
     let rest = Online {
         at: status.at,
         since: status.since,
+        configured: status.configuration.loaded,
+        refused_configuration: status.configuration.refused_at,
         health: status.health.level,
         reasons: reasons
             .map(|reason| Why { level: reason.level, code: &reason.code, text: &reason.text })
@@ -137,7 +143,9 @@ fn encode(generation: &str, version: &str, status: &'static str, rest: impl Seri
 mod tests {
     use super::*;
     use crate::engine::books::Books;
-    use crate::status::{Devices, Example, Health, Reason, Region, Timekeeping, health};
+    use crate::status::{
+        Configuration, Devices, Example, Health, Reason, Region, Timekeeping, health,
+    };
 
     fn json(bytes: &[u8]) -> serde_json::Value {
         serde_json::from_slice(bytes).expect("JSON")
@@ -180,6 +188,7 @@ mod tests {
             version: "0.1.0".into(),
             at: 1_749_949_260_000,
             since: 1_749_862_860_000,
+            configuration: Configuration { loaded: 1_749_862_860_000, ..Configuration::default() },
             health: Health { level: Level::Degraded, reasons: vec![why] },
             clock: Some(ClockQuality::Synchronised),
             timekeeping: Timekeeping {

@@ -38,6 +38,9 @@ pub struct Status {
     pub version: String,
     /// Life of the store, 16 hexadecimal digits.
     pub generation: String,
+    /// The configuration that the agent runs with.
+    #[serde(default)]
+    pub configuration: Configuration,
     /// When this was true, by the agent's clock.
     pub at: i64,
     /// When the agent was started, by the same clock.
@@ -78,6 +81,17 @@ pub struct Status {
     pub books: Books,
     /// When a record last found no room (`limits`), since the start.
     pub no_room_at: Option<i64>,
+}
+
+/// The configuration that the agent runs with.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Configuration {
+    /// When it was read.
+    pub loaded: i64,
+    /// When a later one was refused.
+    pub refused_at: Option<i64>,
+    /// Why it was.
+    pub refused: Option<String>,
 }
 
 /// The gateway's clock.

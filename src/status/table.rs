@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use chrono::DateTime;
 
 use crate::status::health::spoken;
-use crate::status::{Example, Level, Link, LinkState, Status, Timekeeping};
+use crate::status::{Configuration, Example, Level, Link, LinkState, Status, Timekeeping};
 
 /// Width of the words at the left.
 const LEFT: usize = 12;
@@ -60,6 +60,7 @@ impl Table {
             "gateway",
             &format!("{gateway}, tidegate {version}, up {up}, generation {generation}"),
         );
+        self.configuration(&status.configuration);
         let level = status.health.level;
         self.row("health", &self.painted(level, &level.to_string()));
         for reason in &status.health.reasons {
@@ -72,6 +73,14 @@ impl Table {
             .map_or_else(String::new, |quality| format!("{quality:?}, ").to_lowercase());
         self.row("clock", &format!("{quality}{}", moment(self.at)));
         self.timekeeping(&status.timekeeping);
+    }
+
+    fn configuration(&mut self, configuration: &Configuration) {
+        let refused = configuration.refused_at.map_or_else(String::new, |at| {
+            format!("; a later one was refused {}", self.ago(Some(at)))
+        });
+        let loaded = self.ago(Some(configuration.loaded));
+        self.row("configured", &format!("{loaded}{refused}"));
     }
 
     fn timekeeping(&mut self, time: &Timekeeping) {
@@ -281,6 +290,11 @@ mod tests {
             gateway: "gw".into(),
             at: 1_795_953_600_000,
             since: 1_795_953_600_000 - 61_000,
+            configuration: Configuration {
+                loaded: 1_795_953_600_000 - 50_000,
+                refused_at: Some(1_795_953_600_000 - 7_000),
+                refused: Some("gateway.id".into()),
+            },
             regions: vec![Region {
                 region: "no\u{1b}[2Jrth".into(),
                 watermark: Some(1_795_953_480_000),
@@ -302,7 +316,9 @@ mod tests {
         for expected in [
             "gateway     gw, tidegate",
             "up 1 min 1 s",
+            "configured  50 s ago; a later one was refused 7 s ago",
             "health      failing",
+            "refused 7 s ago: gateway.id",
             "2026-11-29 11:58:00 UTC  lag 2 min 0 s",
             "and 3 more",
             "books       received",

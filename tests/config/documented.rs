@@ -17,6 +17,7 @@ const SECTIONS: &[(&str, &str, bool)] = &[
     ("## [upstream]", "[upstream]\n", false),
     ("## [store]", "[store]\n", false),
     ("## [status]", "[status]\n", false),
+    ("## [log]", "[log]\n", false),
     ("## [defaults]", "[defaults]\n", false),
     ("## [watermarks]", "[watermarks]\n", false),
     ("## [presence]", "[presence]\n", false),

@@ -119,6 +119,11 @@ impl Agent {
         self.signal("TERM");
     }
 
+    /// Its process.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Sends it a signal.
     pub fn signal(&self, name: &str) {
         let pid = self.child.id().to_string();

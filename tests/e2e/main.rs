@@ -24,6 +24,7 @@ mod outages;
 mod presence;
 mod readme;
 mod reference;
+mod reload;
 mod setup;
 mod starts;
 mod status;

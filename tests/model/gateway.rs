@@ -41,6 +41,12 @@ pub(crate) fn defaults() -> Rules {
 
 /// The configuration of an operator who wants `rules`.
 pub(crate) fn config(rules: &Rules, immediate: bool, publish_interval: i64) -> Config {
+    let toml = toml(rules, immediate, publish_interval);
+    Config::from_toml(&toml).unwrap_or_else(|errors| panic!("{errors}\n{toml}"))
+}
+
+/// The same as text.
+pub(crate) fn toml(rules: &Rules, immediate: bool, publish_interval: i64) -> String {
     let revisions = match immediate {
         true => "revisions = \"immediate\"".to_owned(),
         false => {
@@ -90,7 +96,7 @@ pub(crate) fn config(rules: &Rules, immediate: bool, publish_interval: i64) -> C
             );
         }
     }
-    Config::from_toml(&toml).unwrap_or_else(|errors| panic!("{errors}\n{toml}"))
+    toml
 }
 
 /// A clock that somebody may have set.
@@ -308,12 +314,7 @@ impl<'a> Gateway<'a> {
 
     /// The process ends and a new one starts from what the store has. It hears what it heard once `redeliver` is done.
     pub(crate) fn restart(&mut self, redeliver: impl FnOnce(&mut Self)) {
-        let mut restorer =
-            Restorer::new(self.config.settings(Mode::Run), Generation(7), self.created);
-        for (key, value) in &self.store {
-            restorer.take(key, value).expect("it was written by this version");
-        }
-        self.engine = restorer.finish();
+        self.engine = self.restored();
         self.handle(Input::Boot(self.boot));
         self.handle(Input::Clock(self.clock));
         let hearing = self.hearing;
@@ -325,6 +326,33 @@ impl<'a> Gateway<'a> {
             self.hearing = hearing;
             self.handle(Input::Ingress(Ingress::CaughtUp));
         }
+    }
+
+    fn restored(&self) -> Engine {
+        let mut restorer =
+            Restorer::new(self.config.settings(Mode::Run), Generation(7), self.created);
+        for (key, value) in &self.store {
+            restorer.take(key, value).expect("it was written by this version");
+        }
+        restorer.finish()
+    }
+
+    /// The same with another configuration.
+    pub(crate) fn restart_with(&mut self, config: &'a Config) {
+        self.config = config;
+        self.restart(|_| {});
+    }
+
+    /// Another configuration is taken while it runs, as the agent does it.
+    pub(crate) fn reload(&mut self, config: &'a Config) {
+        self.handle(Input::Tick);
+        self.commit();
+        self.config = config;
+        let restored = self.restored();
+        let before = std::mem::replace(&mut self.engine, restored);
+        self.engine.carry_on(before);
+        self.handle(Input::Clock(self.clock));
+        self.commit();
     }
 
     pub(crate) fn end(&mut self) {

@@ -298,9 +298,9 @@ fn parents(rng: &mut Rng, messages: &mut Vec<Message>) {
 }
 
 /// Now and then it connects anew, and its will races what it sends; or a word of it is retained and heard again. Not more
-/// than once in an hour.
+/// than once in two hours, or it would flap.
 fn words(rng: &mut Rng, device: usize, (time, at): (i64, i64), messages: &mut Vec<Message>) {
-    if (time - START) / QUARTER % 4 != 0 {
+    if (time - START) / QUARTER % 8 != 0 {
         return;
     }
     match rng.u8(..20) {

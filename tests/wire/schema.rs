@@ -12,7 +12,8 @@ const GENERATION: &str = "0197f0c3a1b27e5f";
 
 fn online() -> Value {
     json!({
-        "schema": 1, "generation": GENERATION, "version": "0.1.0", "status": "online", "at": 9, "since": 7,
+        "schema": 1, "generation": GENERATION, "version": "0.1.0", "status": "online", "at": 9, "since": 7, "configured": 8,
+        "refused_configuration": 9,
         "health": "degraded", "reasons": [{ "level": "degraded", "code": "lag", "text": "late" }],
         "clock": "suspect", "clock_source": "host", "clock_bound": 9, "watermark": 7, "lag": 2, "devices": 3, "active": 2, "outbox": 1,
         "outbox_bytes": 400, "received": 5, "late": 0, "quarantined": 0, "malformed": 0, "unmatched": 0,
@@ -168,6 +169,8 @@ fn allowed(kind: &str, field: &str, value: &Value) -> bool {
         "version" => value.is_string(),
         "clock_source" => value.is_string() || value.is_null(),
         "clock_bound" => value.is_null(),
+        "configured" => *value == -1,
+        "refused_configuration" => value.is_null() || *value == -1,
         "initial" => *value == true,
         "reasons" => *value == json!([]),
         "lag" => value.is_null() || *value == -1,
