@@ -1,6 +1,7 @@
 //! The clocks of the host's kernel.
 
 use std::fmt;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::selection::Estimate;
 
@@ -15,7 +16,7 @@ pub(super) fn boottime() -> i64 {
 /// The host's wall clock less `CLOCK_BOOTTIME`, in nanoseconds.
 pub(super) fn difference() -> i64 {
     let before = boottime();
-    let wall = read(libc::CLOCK_REALTIME);
+    let wall = wall();
     wall - i64::midpoint(before, boottime())
 }
 
@@ -34,7 +35,20 @@ pub(super) fn is_synchronised() -> bool {
     kernel_error().is_some()
 }
 
-/// Reads a kernel clock, in nanoseconds; 64 bits of them last until the year 2262.
+/// The host's wall clock, in nanoseconds since 1970; 64 bits of them last until the year 2262.
+#[expect(clippy::disallowed_methods, reason = "this is where the wall clock is read")]
+fn wall() -> i64 {
+    // Not by `read`: seconds of a C library for 32 bits end in 2038, and the standard library asks for wider ones.
+    let now = SystemTime::now();
+    let (before, distance) = match now.duration_since(UNIX_EPOCH) {
+        Ok(since) => (false, since),
+        Err(until) => (true, until.duration()),
+    };
+    let distance = i64::try_from(distance.as_nanos()).unwrap_or(i64::MAX);
+    if before { -distance } else { distance }
+}
+
+/// Reads a clock of the kernel that starts with the host, in nanoseconds.
 #[expect(unsafe_code, reason = "the standard library has no CLOCK_BOOTTIME")]
 fn read(clock: libc::clockid_t) -> i64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };

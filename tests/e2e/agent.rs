@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
@@ -30,9 +30,15 @@ pub struct Left {
     pub log: Vec<String>,
 }
 
+/// The agent: the build of this tree, or what `TIDEGATE` names, such as one for another processor.
+pub fn binary() -> PathBuf {
+    std::env::var_os("TIDEGATE")
+        .map_or_else(|| env!("CARGO_BIN_EXE_tidegate").into(), PathBuf::from)
+}
+
 /// `tidegate COMMAND` with a configuration, at the level of detail that the tests wait for.
 pub fn command(config: &Path, command: &str) -> Command {
-    let mut process = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+    let mut process = Command::new(binary());
     process.arg("--config").arg(config).arg(command);
     process.env("TIDEGATE_LOG", "warn,tidegate=debug").env_remove("TIDEGATE_LONG");
     process

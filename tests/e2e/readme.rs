@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use tempfile::TempDir;
 
+use crate::agent;
 use crate::contract::CONTRACT;
 use crate::support::free_port;
 
@@ -52,13 +53,11 @@ fn checkout(port: u16) -> TempDir {
     }
     // Installing and building are taken as done: these see that it is that and nothing else.
     tool(&at("tools/sudo"), "apt-get install -y mosquitto mosquitto-clients", "");
-    let link = format!("mkdir -p target/release && ln -s '{}' target/release/tidegate", agent());
+    let agent = agent::binary();
+    let link =
+        format!("mkdir -p target/release && ln -s '{}' target/release/tidegate", agent.display());
     tool(&at("tools/cargo"), "build --release", &link);
     dir
-}
-
-fn agent() -> &'static str {
-    env!("CARGO_BIN_EXE_tidegate")
 }
 
 /// A program that takes these arguments only.
