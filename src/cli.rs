@@ -8,7 +8,7 @@ use std::io::{self, BufRead, BufReader, BufWriter, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -148,6 +148,11 @@ impl Failure {
     }
 }
 
+/// The command line: for manual pages and the completions of shells.
+pub fn command() -> clap::Command {
+    Cli::command()
+}
+
 /// Runs the command of this process.
 pub fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
@@ -232,7 +237,7 @@ fn run_agent(config: &Config) -> Result<ExitCode, Failure> {
     let clock = Clock::start_with(config.clock.clone());
     runtime()?.block_on(async { agent::run(config, &clock, asked_to_end()).await }).map_err(
         |error| {
-            let code = if error.is_of_configuration() { exit::CONFIG } else { exit::IO_ERROR };
+            let code = if error.is_lasting() { exit::CONFIG } else { exit::IO_ERROR };
             Failure::new(code, error)
         },
     )?;

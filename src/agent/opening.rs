@@ -8,7 +8,7 @@ use crate::engine::Engine;
 use crate::engine::loss::Loss;
 use crate::engine::restore::Restorer;
 use crate::ids::Generation;
-use crate::store::{OpenOptions, Opened, Outbox, SledStore, Store, StoreError, recovery};
+use crate::store::{OpenOptions, Opened, Outbox, SledStore, Store, StoreError, recovery, writer};
 use crate::time::Now;
 
 /// Things lost that are named one by one.
@@ -62,6 +62,7 @@ fn restorer(config: &Config, now: Now) -> Result<(SledStore, Restorer, OpenOptio
         let path = config.store.path.display().to_string();
         return Err(AgentError::Restore { path, source });
     }
+    writer::note(store.path())?;
     Ok((store, restorer, options))
 }
 
