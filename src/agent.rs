@@ -9,6 +9,7 @@
 
 mod adrift;
 mod alerts;
+mod announcing;
 pub mod devices;
 mod holding;
 mod hurry;
@@ -35,6 +36,7 @@ use crate::engine::effect::Effects;
 use crate::engine::input::Input;
 use crate::engine::restore::RestoreError;
 use crate::ingress::{AckToken, Ingress, IngressEvent};
+use crate::notify::Notify;
 use crate::phase::{Phase, reach};
 use crate::status::LinkState;
 use crate::status::socket::{Request, Server};
@@ -92,7 +94,7 @@ const STORE_PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::fr
 const MAX_CHANGES: usize = 2_000;
 
 /// Runs until `shutdown` is done, then commits and leaves cleanly, within ten seconds whatever the brokers do. `clock`
-/// is what time it is for the engine; sockets and commits go by the machine's.
+/// is what time it is for the engine; sockets and commits go by the machine's. The service manager is told over `notify`.
 ///
 /// # Errors
 /// The store cannot be opened at the start, or fails at the end. One that fails in between is opened again, with a
@@ -100,19 +102,20 @@ const MAX_CHANGES: usize = 2_000;
 pub async fn run(
     config: &Config,
     clock: &Clock,
+    mut notify: Notify,
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), AgentError> {
     let mut shutdown = pin!(shutdown);
     let started = clock.now().mono;
-    let mut session = Session::open(config, clock, started)?;
+    let mut session = Session::open(config, clock, started, &mut notify)?;
     // Before anybody is asked. What is kept moves with what is heard, under whatever clock: it costs no commit.
     clock.set_floor(session.engine.listened());
     let keeper = Keeper::start(clock);
     let mut server = Server::start(&status_places(config)).await;
     let mut pause = STORE_PAUSES.0;
     loop {
-        let failed = match session.work(&mut shutdown, &mut server, &keeper).await {
-            Ok(()) => return Ok(leave(session).await?),
+        let failed = match session.work(&mut shutdown, &mut server, &keeper, &mut notify).await {
+            Ok(()) => return Ok(leave(session, &mut notify).await?),
             Err(failed) => failed,
         };
         let unacknowledged = session.egress.in_flight();
@@ -123,7 +126,8 @@ pub async fn run(
         let last = session.status();
         drop(session);
         let adrift = Adrift::new(config, clock, &keeper, last, &failed);
-        let reopened = adrift.reopens(started, &mut pause, &mut server, &mut shutdown).await;
+        let reopened =
+            adrift.reopens(started, &mut pause, &mut server, &mut notify, &mut shutdown).await;
         let Some(again) = reopened else { return Ok(()) };
         session = again;
         info!("the store is open again");
@@ -169,6 +173,7 @@ enum Wake {
     Egress(EgressEvent),
     Asked(Request),
     Look,
+    Sign,
     Ingress(IngressEvent),
     Commit,
     Held,
@@ -177,9 +182,14 @@ enum Wake {
 }
 
 impl<'a> Session<'a> {
-    fn open(config: &'a Config, clock: &'a Clock, started: MonoTime) -> Result<Self, AgentError> {
+    fn open(
+        config: &'a Config,
+        clock: &'a Clock,
+        started: MonoTime,
+        notify: &mut Notify,
+    ) -> Result<Self, AgentError> {
         let now = clock.now();
-        let (mut store, engine) = open_store(config, now)?;
+        let (mut store, engine) = open_store(config, now, notify)?;
         reach(Phase::Recovering);
         let outbox = Outbox::load(&store, config.store.outbox_quota)?;
         let identity =
@@ -234,17 +244,19 @@ impl<'a> Session<'a> {
         shutdown: &mut (impl Future<Output = ()> + Unpin),
         server: &mut Server,
         keeper: &Keeper,
+        notify: &mut Notify,
     ) -> Result<(), StoreError> {
         // What it had to say while the store was away.
         self.on_clock();
         loop {
-            let wake = self.wait(shutdown, server, keeper).await;
+            let wake = self.wait(shutdown, server, keeper, notify.wake_at()).await;
             self.notice_absence();
             match wake {
                 Wake::Shutdown => return Ok(()),
                 Wake::Egress(event) => self.on_egress(event),
                 Wake::Asked(request) => self.on_asked(request).await?,
                 Wake::Look => self.look(),
+                Wake::Sign => {}
                 Wake::Ingress(event) => self.on_ingress(event),
                 Wake::Commit => self.commit().await?,
                 Wake::Held => self.go_through_held().await?,
@@ -256,6 +268,7 @@ impl<'a> Session<'a> {
                 self.commit().await?;
             }
             self.send()?;
+            self.announce(notify);
             self.awake_at = self.clock.now();
         }
     }
@@ -267,6 +280,7 @@ impl<'a> Session<'a> {
         shutdown: &mut (impl Future<Output = ()> + Unpin),
         server: &mut Server,
         keeper: &Keeper,
+        sign_at: Option<Instant>,
     ) -> Wake {
         let tick_at = self.tick_at();
         tokio::select! {
@@ -275,6 +289,7 @@ impl<'a> Session<'a> {
             event = self.egress.next() => Wake::Egress(event),
             request = server.next() => Wake::Asked(request),
             () = sleep_until(self.telling.look_at) => Wake::Look,
+            () = until(sign_at) => Wake::Sign,
             () = keeper.changed() => Wake::Clock,
             // Before anything newer.
             () = ready(()), if self.engine.held_wanted().is_some() => Wake::Held,

@@ -19,6 +19,7 @@ use crate::config::{self, Config, Mode};
 use crate::demo;
 use crate::engine::settings::ClockRules;
 use crate::heap;
+use crate::notify::Notify;
 use crate::record::{Recording, record};
 use crate::replay::{Lines, Outcome, replay};
 use crate::telemetry::{self, LogFormat};
@@ -235,12 +236,12 @@ fn run_agent(config: &Config) -> Result<ExitCode, Failure> {
     }
     heap::keep_little();
     let clock = Clock::start_with(config.clock.clone());
-    runtime()?.block_on(async { agent::run(config, &clock, asked_to_end()).await }).map_err(
-        |error| {
+    runtime()?
+        .block_on(async { agent::run(config, &clock, Notify::from_env(), asked_to_end()).await })
+        .map_err(|error| {
             let code = if error.is_lasting() { exit::CONFIG } else { exit::IO_ERROR };
             Failure::new(code, error)
-        },
-    )?;
+        })?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -14,7 +14,7 @@
 //! | layer | modules | |
 //! |---|---|---|
 //! | L4 | `main` `cli` `agent` `config` `demo` | wires everything |
-//! | L3 | `ingress` `egress` `store` `status` `clock` `heap` `telemetry` | shells; never import each other |
+//! | L3 | `ingress` `egress` `store` `status` `clock` `heap` `notify` `telemetry` | shells; never import each other |
 //! | L3 | `mqtt` | what `ingress` and `egress` share; theirs alone to import |
 //! | L2 | [`engine`] | the product: no async, no I/O |
 //! | L1 | [`wire`] | bytes ⇄ data; pure and total |
@@ -40,6 +40,8 @@ pub mod heap;
 pub mod ingress;
 #[cfg(feature = "shell")]
 pub mod mqtt;
+#[cfg(feature = "shell")]
+pub mod notify;
 #[cfg(feature = "shell")]
 pub mod status;
 #[cfg(feature = "shell")]

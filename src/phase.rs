@@ -1,7 +1,8 @@
 //! Points at which a test holds the agent still, to kill it there (feature `phases`; nothing without it).
 //!
 //! `TIDEGATE_HOLD_AT=committed:3` holds at the third time that a commit is durable and nothing of it is acknowledged:
-//! the process says `holding at committed` on standard error and waits for its end.
+//! the process says `holding at committed` on standard error and waits for its end. `TIDEGATE_HOLD_AT=committed:3:500`
+//! goes on after 500 ms.
 
 /// A point in the life of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,6 +31,7 @@ pub fn reach(phase: Phase) {
     static REACHED: [AtomicU32; 5] = [const { AtomicU32::new(0) }; 5];
     let Ok(wanted) = std::env::var("TIDEGATE_HOLD_AT") else { return };
     let (name, times) = wanted.split_once(':').unwrap_or((&wanted, "1"));
+    let (times, millis) = times.split_once(':').unwrap_or((times, ""));
     let here = format!("{phase:?}").to_lowercase();
     if name != here {
         return;
@@ -37,8 +39,12 @@ pub fn reach(phase: Phase) {
     let count = REACHED[phase as usize].fetch_add(1, Ordering::Relaxed) + 1;
     if Ok(count) == times.parse() {
         eprintln!("holding at {here}");
-        loop {
-            std::thread::park();
+        match millis.parse() {
+            // Nobody unparks it.
+            Ok(millis) => std::thread::park_timeout(std::time::Duration::from_millis(millis)),
+            Err(_) => loop {
+                std::thread::park();
+            },
         }
     }
 }

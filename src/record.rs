@@ -78,7 +78,7 @@ fn news(event: IngressEvent) -> Option<Received> {
             warn!(?filters, "the broker refused to subscribe us");
         }
         IngressEvent::CaughtUp => info!("recording"),
-        IngressEvent::Down { .. } | IngressEvent::AcksSettled => {}
+        IngressEvent::Down { .. } | IngressEvent::Subscribed | IngressEvent::AcksSettled => {}
     }
     None
 }

@@ -20,6 +20,7 @@ const LAYERS: &[(&str, u8)] = &[
     ("status", 3),
     ("clock", 3),
     ("heap", 3),
+    ("notify", 3),
     ("telemetry", 3),
     ("agent", 4),
     ("cli", 4),

@@ -10,10 +10,11 @@ use super::links::egress_config;
 use super::observed::{down, enter};
 use super::telling::Telling;
 use super::timekeeping::{may_be_right, say, timekeeping};
-use super::{STORE_PAUSES, Session};
+use super::{STORE_PAUSES, Session, until};
 use crate::clock::{Clock, Keeper};
 use crate::config::Config;
 use crate::egress::{Egress, EgressEvent};
+use crate::notify::{Line, Notify};
 use crate::status::question::{Answer, Ask};
 use crate::status::socket::{Request, Server};
 use crate::status::{LinkState, Status, health};
@@ -60,11 +61,12 @@ impl<'a> Adrift<'a> {
         started: MonoTime,
         pause: &mut Duration,
         server: &mut Server,
+        notify: &mut Notify,
         shutdown: &mut (impl Future<Output = ()> + Unpin),
     ) -> Option<Session<'a>> {
-        while self.waits(*pause, server, shutdown).await {
+        while self.waits(*pause, server, notify, shutdown).await {
             *pause = (*pause * 2).min(STORE_PAUSES.1);
-            match Session::open(self.config, self.clock, started) {
+            match Session::open(self.config, self.clock, started, notify) {
                 Ok(session) => return Some(session),
                 Err(error) => {
                     warn!(%error, ?pause, "the store cannot be opened yet");
@@ -72,6 +74,7 @@ impl<'a> Adrift<'a> {
                 }
             }
         }
+        notify.stopping("leaving without the store");
         self.leave().await;
         None
     }
@@ -81,20 +84,30 @@ impl<'a> Adrift<'a> {
         &mut self,
         pause: Duration,
         server: &mut Server,
+        notify: &mut Notify,
         shutdown: &mut (impl Future<Output = ()> + Unpin),
     ) -> bool {
-        let until = Instant::now() + pause;
+        let reopens_at = Instant::now() + pause;
         loop {
+            notify.turn(false, || self.line(pause));
             let look_at = self.telling.look_at;
             tokio::select! {
                 () = &mut *shutdown => return false,
-                () = sleep_until(until) => return true,
+                () = sleep_until(reopens_at) => return true,
                 request = server.next() => self.on_asked(request),
                 event = self.egress.next() => self.on_egress(&event),
                 () = sleep_until(look_at) => self.look(),
                 () = self.keeper.changed() => self.on_clock(),
+                () = until(notify.wake_at()) => {}
             }
         }
+    }
+
+    fn line(&self, pause: Duration) -> Line {
+        let error = self.status.store.error.as_deref().unwrap_or_default();
+        let again = pause.as_secs();
+        let state = format!("the store failed, and is opened again after {again} s: {error}");
+        Line { state, ..Line::default() }
     }
 
     /// Takes leave of the centre.

@@ -54,6 +54,7 @@ impl Session<'_> {
                 self.telling.soon(Instant::now());
                 self.handle(Input::Ingress(input::Ingress::CaughtUp), now);
             }
+            IngressEvent::Subscribed => self.observed.subscribed = true,
             IngressEvent::AcksSettled => {
                 let through = self.acknowledged;
                 self.handle(Input::Ingress(input::Ingress::AcksSettled { through }), now);
@@ -61,6 +62,7 @@ impl Session<'_> {
             IngressEvent::Down { error } => {
                 debug!(%error, "not connected to the devices' broker");
                 self.caught_up = false;
+                self.observed.subscribed = false;
                 down(&mut self.observed.broker, &error, now);
                 self.telling.soon(Instant::now());
                 self.handle(Input::Ingress(input::Ingress::Down), now);

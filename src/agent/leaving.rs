@@ -10,6 +10,7 @@ use super::observed::VERSION;
 use super::opening::commit_now;
 use crate::clock::Clock;
 use crate::egress::{Egress, EgressEvent};
+use crate::notify::Notify;
 use crate::status::message;
 use crate::store::{Outbox, StoreError};
 
@@ -19,14 +20,17 @@ const LAST_PUBACKS: Duration = Duration::from_secs(3);
 /// Commits, and takes leave of both brokers. Acknowledgements given so far go out, the session stays. Nothing more is
 /// sent but that we leave, and what is on its way is not sent again at the next start if its acknowledgement comes in
 /// time.
-pub(super) async fn leave(mut session: Session<'_>) -> Result<(), StoreError> {
+pub(super) async fn leave(mut session: Session<'_>, notify: &mut Notify) -> Result<(), StoreError> {
+    notify.stopping("leaving: committing");
     session.commit().await?;
     let Session { ingress, mut egress, mut engine, mut outbox, store, clock, identity, .. } =
         session;
     let redelivered = ingress.redelivered();
     info!(unacknowledged = egress.in_flight(), "leaving");
     say_farewell(&mut egress, clock, &identity.generation.to_string());
+    notify.step(Duration::ZERO, "leaving: waiting for the central broker's acknowledgements");
     tokio::join!(ingress.close(), last_pubacks(&mut egress, &mut outbox));
+    notify.step(Duration::ZERO, "leaving: committing what was acknowledged");
     let mut store = store.expect("no commit is under way");
     commit_now(&mut store, &mut engine, &mut outbox)?;
     let unacknowledged = egress.in_flight();

@@ -27,6 +27,8 @@ pub(super) struct Observed {
     since: ArrivalTime,
     pub(super) broker: Link,
     pub(super) upstream: Link,
+    /// On this connection the devices' broker has accepted a subscription.
+    pub(super) subscribed: bool,
     pub(super) refused_filters: Vec<String>,
     /// When the last commit ended, and how long it took in milliseconds.
     pub(super) last_commit: Option<(ArrivalTime, u64)>,
@@ -44,6 +46,7 @@ impl Observed {
             since,
             broker: link(broker),
             upstream: link(upstream),
+            subscribed: false,
             refused_filters: Vec::new(),
             last_commit: None,
             lost_at: None,

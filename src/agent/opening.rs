@@ -1,5 +1,7 @@
 //! Opening the store, and the engine as it left it.
 
+use std::time::Duration;
+
 use tracing::error;
 
 use super::AgentError;
@@ -8,8 +10,12 @@ use crate::engine::Engine;
 use crate::engine::loss::Loss;
 use crate::engine::restore::Restorer;
 use crate::ids::Generation;
+use crate::notify::Notify;
 use crate::store::{OpenOptions, Opened, Outbox, SledStore, Store, StoreError, recovery, writer};
 use crate::time::Now;
+
+/// What the service manager is told meanwhile.
+const RECOVERING: &str = "recovering the store";
 
 /// Things lost that are named one by one.
 const NAMED: usize = 20;
@@ -18,8 +24,14 @@ const NAMED: usize = 20;
 ///
 /// # Errors
 /// The store cannot be used, or does not go with this version or configuration.
-pub(super) fn open_store(config: &Config, now: Now) -> Result<(SledStore, Engine), AgentError> {
-    let (mut store, mut restorer, options) = restorer(config, now)?;
+pub(super) fn open_store(
+    config: &Config,
+    now: Now,
+    notify: &mut Notify,
+) -> Result<(SledStore, Engine), AgentError> {
+    notify.step(recovery::longest_open(&config.store.path), RECOVERING);
+    let (mut store, mut restorer, options) =
+        restorer(config, now, &mut |records| notify.restored(records))?;
     let losses = restorer.losses();
     if !losses.is_empty() {
         tell(&losses);
@@ -27,6 +39,7 @@ pub(super) fn open_store(config: &Config, now: Now) -> Result<(SledStore, Engine
         store.renew(options)?;
         restorer.begin_again(store.generation(), store.created());
     }
+    notify.step(Duration::ZERO, RECOVERING);
     Ok((store, restorer.finish()))
 }
 
@@ -35,7 +48,7 @@ pub(super) fn open_store(config: &Config, now: Now) -> Result<(SledStore, Engine
 /// # Errors
 /// Also where something is lost.
 pub(super) fn read_store(config: &Config, now: Now) -> Result<(SledStore, Engine), AgentError> {
-    let (store, restorer, _) = restorer(config, now)?;
+    let (store, restorer, _) = restorer(config, now, &mut |_| ())?;
     let losses = restorer.losses();
     if !losses.is_empty() {
         return Err(AgentError::Damaged(config.store.path.display().to_string()));
@@ -43,7 +56,11 @@ pub(super) fn read_store(config: &Config, now: Now) -> Result<(SledStore, Engine
     Ok((store, restorer.finish()))
 }
 
-fn restorer(config: &Config, now: Now) -> Result<(SledStore, Restorer, OpenOptions), AgentError> {
+fn restorer(
+    config: &Config,
+    now: Now,
+    taken: &mut dyn FnMut(u64),
+) -> Result<(SledStore, Restorer, OpenOptions), AgentError> {
     let new_generation = Generation::new(now.wall, fastrand::u16(..));
     let options = OpenOptions { new_generation, now: now.wall };
     let Opened { store, recovered } = recovery::open(&config.store.path, options)?;
@@ -52,11 +69,13 @@ fn restorer(config: &Config, now: Now) -> Result<(SledStore, Restorer, OpenOptio
     }
     let settings = config.settings(Mode::Run);
     let mut restorer = Restorer::new(settings, store.generation(), store.created());
-    let mut wrong = None;
+    let (mut wrong, mut records) = (None, 0);
     store.load_state(&mut |key, value| {
         if wrong.is_none() {
             wrong = restorer.take(key, value).err();
         }
+        records += 1;
+        taken(records);
     })?;
     if let Some(source) = wrong {
         let path = config.store.path.display().to_string();

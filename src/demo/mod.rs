@@ -35,6 +35,7 @@ use self::view::{Scene, View};
 use crate::agent::{self, AgentError};
 use crate::clock::Clock;
 use crate::config::{Config, ConfigErrors};
+use crate::notify::Notify;
 use crate::time::{ArrivalTime, Span};
 
 /// The configuration of the demonstration's gateway, without ports and directory.
@@ -196,7 +197,7 @@ impl Agent {
                 // Dropped is asked too.
                 let _asked = stopped.await;
             };
-            agent::run(&config, &clock, asked).await
+            agent::run(&config, &clock, Notify::silent(), asked).await
         });
         Self { stop, task }
     }

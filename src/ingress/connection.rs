@@ -225,6 +225,7 @@ impl Reader<'_> {
         let again = *self.subscribed && self.config.broker.version == Version::V311;
         if session_present && again {
             self.dropping = 0;
+            self.outlet.tell(Item::Event(IngressEvent::Subscribed)).await;
             self.catch_up.on_subscribed(Instant::now());
         } else {
             self.order(Command::Subscribe);
@@ -244,8 +245,12 @@ impl Reader<'_> {
         }
         *self.subscribed = filters.is_empty();
         filters.retain(|filter| *filter != self.probe_topic);
+        let accepted = filters.len() < self.config.filters.len();
         if !filters.is_empty() {
             self.outlet.tell(Item::Event(IngressEvent::Refused { filters })).await;
+        }
+        if accepted {
+            self.outlet.tell(Item::Event(IngressEvent::Subscribed)).await;
         }
         self.catch_up.on_subscribed(Instant::now());
     }

@@ -79,6 +79,8 @@ pub enum IngressEvent {
         /// As configured.
         filters: Vec<String>,
     },
+    /// The broker has accepted a subscription of ours, not necessarily all of them: `Refused` came before this then.
+    Subscribed,
     /// A message.
     Message(Received),
     /// Every message that the broker had queued has come before this.

@@ -28,6 +28,7 @@
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use ::sled::IVec;
 
@@ -50,6 +51,12 @@ const OPENING: &str = "opening";
 
 /// How often sled is let at a damaged store.
 const SALVAGE_TRIES: u32 = 3;
+
+/// How long an open may take beside what goes with the length of the store.
+const LONGEST_OPEN: Duration = Duration::from_secs(300);
+
+/// What is read of a store in a second at least, the medium being slow and the store read several times to mend it.
+const SLOWEST: u64 = 1 << 20;
 
 /// An open store, and what had to be done for it.
 pub struct Opened {
@@ -103,6 +110,13 @@ pub fn open(path: &Path, options: OpenOptions) -> Result<Opened, StoreError> {
         end_open(path).map_err(|error| StoreError::io(path, error))?;
     }
     opened
+}
+
+/// How long [`open`] takes at the most with the store at `path`, mending it included. What takes longer does not end.
+pub fn longest_open(path: &Path) -> Duration {
+    let files = fs::read_dir(path).into_iter().flatten().flatten();
+    let bytes: u64 = files.filter_map(|file| file.metadata().ok()).map(|data| data.len()).sum();
+    LONGEST_OPEN + Duration::from_secs(bytes / SLOWEST)
 }
 
 fn open_or_mend(path: &Path, options: OpenOptions) -> Result<Opened, StoreError> {

@@ -42,7 +42,10 @@ impl Agent {
         let thread = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             let clock = Clock::start_with(config.clock.clone());
-            let life = tidegate::agent::run(&config, &clock, async { drop(stopped.await) });
+            let life =
+                tidegate::agent::run(&config, &clock, tidegate::notify::Notify::silent(), async {
+                    drop(stopped.await);
+                });
             runtime.expect("a runtime").block_on(life).expect("it leaves cleanly");
         });
         Self { stop: Some(stop), thread: Some(thread) }

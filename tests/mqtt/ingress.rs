@@ -46,7 +46,8 @@ async fn caught_up(ingress: &mut Ingress) -> Vec<Received> {
         match next(ingress).await {
             IngressEvent::Message(message) => messages.push(message),
             IngressEvent::CaughtUp => return messages,
-            IngressEvent::AcksSettled | IngressEvent::Refused { .. } => {}
+            IngressEvent::AcksSettled | IngressEvent::Subscribed | IngressEvent::Refused { .. } => {
+            }
             event => panic!("before CaughtUp: {event:?}"),
         }
     }
@@ -64,7 +65,7 @@ async fn receive(ingress: &mut Ingress, count: usize) -> Vec<Received> {
     while messages.len() < count {
         match next(ingress).await {
             IngressEvent::Message(message) => messages.push(message),
-            IngressEvent::AcksSettled | IngressEvent::CaughtUp => {}
+            IngressEvent::AcksSettled | IngressEvent::Subscribed | IngressEvent::CaughtUp => {}
             event => panic!("after {} of {count}: {event:?}", messages.len()),
         }
     }
@@ -73,7 +74,7 @@ async fn receive(ingress: &mut Ingress, count: usize) -> Vec<Received> {
 
 async fn settled(ingress: &mut Ingress) {
     match next(ingress).await {
-        IngressEvent::AcksSettled => {}
+        IngressEvent::AcksSettled | IngressEvent::Subscribed => {}
         event => panic!("before AcksSettled: {event:?}"),
     }
 }
@@ -82,7 +83,10 @@ async fn down(ingress: &mut Ingress) -> LinkError {
     loop {
         match next(ingress).await {
             IngressEvent::Down { error } => return error,
-            IngressEvent::Message(_) | IngressEvent::AcksSettled | IngressEvent::CaughtUp => {}
+            IngressEvent::Message(_)
+            | IngressEvent::AcksSettled
+            | IngressEvent::Subscribed
+            | IngressEvent::CaughtUp => {}
             event => panic!("before Down: {event:?}"),
         }
     }
@@ -219,7 +223,7 @@ async fn a_backlog_larger_than_the_window_is_heard_to_its_end_before_caught_up(v
         match next(&mut ingress).await {
             IngressEvent::Message(message) => heard.push(message),
             IngressEvent::CaughtUp => break,
-            IngressEvent::AcksSettled => {}
+            IngressEvent::AcksSettled | IngressEvent::Subscribed => {}
             event => panic!("{event:?}"),
         }
         if heard.len() % 50 == 0 {
