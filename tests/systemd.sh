@@ -219,8 +219,10 @@ brokers() {
 }
 
 installs() {
-    # Nothing to wait for: the installer comes back although nobody has said what time it is.
-    script 'timeout 20 dpkg -i /packages/now.deb'
+    # The installer comes back although there is no broker yet, and nobody has said what time it is.
+    script 'systemctl stop mosquitto && timeout 20 dpkg -i /packages/now.deb'
+    within 20 is ActiveState activating
+    within 20 says 'check host and port, and that the broker runs'
     script 'dpkg --verify tidegate && systemctl is-enabled tidegate'
     script 'dpkg-query --show --showformat="\${Conffiles}\n" tidegate | grep /etc/tidegate/tidegate.toml'
     script 'test -e /usr/share/man/man1/tidegate.1.gz && test -e /usr/share/man/man5/tidegate.toml.5.gz'
@@ -262,8 +264,9 @@ is_hardened() {
 # asking NUMBER ARGUMENT…: a system call by the rules of the agent's unit, in a copy of it that does nothing else.
 asking() {
     script 'cat >/usr/local/bin/ask' <<'PERL'
+my ($number, @arguments) = map { $_ + 0 } @ARGV;
 my $room = "\0" x 512;
-exit(syscall((map { $_ + 0 } @ARGV), $room) < 0);
+syscall($number, @arguments, $room) >= 0 or die "$!\n";
 PERL
     script 'cd /run/systemd/system
         sed "s|^ExecStart=.*|ExecStart=/usr/bin/perl /usr/local/bin/ask $1|; s/^Type=.*/Type=oneshot/
@@ -327,6 +330,7 @@ reloads() {
     fi
     before=$(property MainPID)
     script 'sed -i "s/^#idle-timeout.*/idle-timeout = \"4m\"/" /etc/tidegate/tidegate.toml && systemctl reload tidegate'
+    within 20 says 'the configuration is loaded anew'
     within 20 active
     [[ $(property MainPID) == "$before" ]]
     readings reloaded 100
@@ -437,8 +441,8 @@ purge_leaves_nothing() {
         [[ $(systemctl is-enabled tidegate 2>/dev/null) != enabled ]]'
 }
 
-it 'brokers of the gateway and of the centre' brokers
 it 'the package installs' installs
+it 'brokers of the gateway and of the centre' brokers
 it 'it runs as it is shipped' runs_as_shipped
 it 'it is configured by editing one file' is_configured
 it 'a device publishes, the centre has the hour' aggregates
