@@ -42,4 +42,5 @@ install -m 755 packaging/debian/* $made/debian/
 IFS=' ,' read -r _ _ _ _ format _ records <$made/written-by
 sed -i "s/@FORMAT@/$format/; s/@RECORDS@/$records/" $made/debian/preinst
 
-cargo deb --quiet "${arguments[@]}"
+# The profile strips already, and for another machine strip(1) would have to be that one's.
+cargo deb --quiet --no-strip "${arguments[@]}"
