@@ -31,6 +31,7 @@ mod exit {
     pub(super) const NO_INPUT: u8 = 66;
     pub(super) const UNAVAILABLE: u8 = 69;
     pub(super) const IO_ERROR: u8 = 74;
+    pub(super) const NO_PERMISSION: u8 = 77;
     pub(super) const CONFIG: u8 = 78;
     /// What a shell makes of Ctrl-C.
     #[cfg(feature = "demo")]

@@ -287,7 +287,7 @@ fn config(kinds: &[Kind]) -> Config {
         );
     }
     for (number, _) in kinds.iter().enumerate().filter(|(_, kind)| kind.flagged) {
-        toml += &format!("[[device]]\npattern = \"{number}-*\"\ncorrect = \"flag\"\n");
+        toml += &format!("[[devices]]\npattern = \"{number}-*\"\ncorrect = \"flag\"\n");
     }
     Config::from_toml(&toml).unwrap_or_else(|errors| panic!("{errors}\n{toml}"))
 }

@@ -36,6 +36,24 @@ fn the_defaults_that_the_shipped_file_states_are_the_defaults() {
     assert_eq!(described(&of(&spelled_out)), described(&of(SHIPPED)));
 }
 
+#[test]
+fn the_examples_that_the_shipped_file_has_as_comments_are_without_mistakes() {
+    let mut examples = 0;
+    let mut inside = false;
+    let mut written_out = String::new();
+    for line in SHIPPED.lines() {
+        let begins = line.starts_with("# [[");
+        examples += usize::from(begins);
+        inside = begins || inside && line.starts_with("# ");
+        written_out += if inside { &line[2..] } else { line };
+        written_out += "\n";
+    }
+    assert_eq!(examples, 5, "a status, local time with a status, an uptime, devices");
+    let config = Config::from_toml(&written_out).unwrap_or_else(|errors| panic!("{errors}"));
+    config.check(Mode::Run).unwrap_or_else(|errors| panic!("{errors}"));
+    assert_eq!(warnings_of(&written_out), warnings_of(SHIPPED));
+}
+
 /// Configurations (or a variable of the environment, after `$`), each with what is told of it, after `>`: place, value
 /// and remedy. What ends with `: …` is told in the words of the TOML parser.
 const MISTAKES: &str = include_str!("config/mistakes.txt");
@@ -94,7 +112,7 @@ const UNWISE: &[(&str, &str, &str)] = &[
     ("[defaults]\nlateness = \"0s\"", ":2:1: defaults.lateness", "P99 of the measured delay"),
     ("[[region]]\nname = \"n\"\nlateness = \"0s\"", ":3:1: region[0].lateness", "is late"),
     ("[defaults]\nidle-timeout = \"10m\"", ":2:1: defaults.idle-timeout", "1 to 5 minutes"),
-    ("[[device]]\npattern = \"a\"\nidle-timeout = \"59s\"", ":3:1: device[0].idle", "1 to 5"),
+    ("[[devices]]\npattern = \"a\"\nidle-timeout = \"59s\"", ":3:1: devices[0].idle", "1 to 5"),
     ("[defaults]\nallowed-lateness = \"0s\"", ":2:1: defaults.allowed", "side output"),
     ("[defaults]\nallowed-lateness = \"31d\"", ":2:1: defaults.allowed", "past-limit (30d)"),
     ("[defaults]\npast-limit = \"1h\"", ":2:1: defaults.past-limit", "allowed-lateness (2h)"),
@@ -209,6 +227,7 @@ fn a_secret_inside_of_something_else_that_is_wrong_is_not_shown() {
 }
 
 const SOURCE: &str = "[[source]]\nname = \"a\"\ntopic = \"a/{device}\"\n";
+const BY_REGION: &str = "[[source]]\nname = \"a\"\ntopic = \"a/{region}/{device}\"\n";
 
 #[test]
 fn a_password_in_the_place_of_its_file_is_not_shown_and_a_path_is() {
@@ -399,10 +418,24 @@ fn a_source_that_is_never_read_is_warned_of_with_both_lines() {
 }
 
 #[test]
+fn what_stands_beside_names_holds_for_these_devices_of_these_regions_and_the_last_table_wins() {
+    let toml = format!(
+        "{BY_REGION}[[devices]]\nnames = [\"north/m-1\", \"north/m-2\"]\noffline-after = \"1h\"\n\
+         [[devices]]\npattern = \"*-2\"\noffline-after = \"2h\"\n"
+    );
+    let config = Config::from_toml(&toml).unwrap_or_else(|errors| panic!("{errors}"));
+    let policies = config.settings(Mode::Run).policies;
+    let hours = |region, device| policies.resolve(region, "a", device).presence.offline_after;
+    let spans = [("north", "m-1"), ("north", "m-2"), ("south", "m-2"), ("south", "m-1")];
+    let wanted = [60, 120, 120, 30].map(tidegate::time::Span::from_mins);
+    assert_eq!(spans.map(|(region, device)| hours(region, device)), wanted);
+}
+
+#[test]
 fn devices_that_are_expected_may_stand_in_a_file_one_a_line() {
     let dir = tempfile::TempDir::new().expect("a directory");
     let file = dir.path().join("meters.txt");
-    let toml = format!("{SOURCE}expects = [\"north/m-1\"]\nexpects-file = {file:?}\n");
+    let toml = format!("{BY_REGION}[[devices]]\nnames = [\"north/m-1\"]\nnames-file = {file:?}\n");
     let expected = |text: &str| {
         std::fs::write(&file, text).expect("the directory is ours");
         let settings = Config::from_toml(&toml).map(|config| config.settings(Mode::Run));

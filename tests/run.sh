@@ -85,6 +85,8 @@ in_order() {
 }
 
 step 60 'format' cargo fmt --check
+step 300 'dependencies' tests/dependencies.sh
+grep '^advisories: RustSec' "$log/step" || true
 step 900 'lints' cargo clippy --all-targets -- -D warnings
 step 600 'lints, with points to be killed at' cargo clippy --all-targets --features phases -- -D warnings
 step 900 'lints, as for a gateway' cargo clippy --all-targets --no-default-features --features shell -- -D warnings

@@ -50,10 +50,6 @@ impl Device {
 }
 
 pub(super) fn run(config: &Config, command: &Device) -> Result<ExitCode, Failure> {
-    if !config.store.path.exists() {
-        let path = config.store.path.display();
-        return Err(Failure::new(exit::NO_INPUT, format!("{path}: there is no store yet")));
-    }
     let answer = answer(config, &command.ask(config)?)?;
     match (command, answer) {
         (Device::List, Answer::Devices(page)) => {
@@ -79,8 +75,20 @@ fn answer(config: &Config, ask: &Ask) -> Result<Answer, Failure> {
     let nobody = match super::runtime()?.block_on(ask_for(&places, ask)) {
         Ok(answer) => return Ok(answer),
         Err(nobody @ AskError::Nobody(_)) => nobody,
+        Err(denied @ AskError::Denied(_)) => return Err(Failure::new(exit::NO_PERMISSION, denied)),
         Err(error) => return Err(Failure::new(exit::UNAVAILABLE, error)),
     };
+    let path = config.store.path.display();
+    match config.store.path.try_exists() {
+        Ok(true) => {}
+        Ok(false) => {
+            return Err(Failure::new(exit::NO_INPUT, format!("{path}: there is no store yet")));
+        }
+        Err(error) => {
+            let message = format!("{path}: {error} ({nobody})");
+            return Err(Failure::new(exit::NO_PERMISSION, message));
+        }
+    }
     answer_from_store(config, Clock::start().now(), ask)
         .map_err(|error| Failure::new(exit::UNAVAILABLE, format!("{error} ({nobody})")))
 }

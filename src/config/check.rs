@@ -3,7 +3,7 @@
 use super::finding::{ConfigErrors, Finding, KeyPath};
 use super::layers::Layers;
 use super::values::{Duration, Size, Whole, spoken};
-use super::{Config, Engine, Status, Store, clock, links, policy, raw, sources};
+use super::{Config, Engine, Status, Store, clock, devices, links, policy, raw, sources};
 use crate::engine::settings::{Combine, Limits, Scope};
 use crate::ids::RegionId;
 use crate::status::socket::LONGEST_PATH;
@@ -98,14 +98,15 @@ pub(super) fn config(layers: Layers) -> Result<Config, ConfigErrors> {
     let tables = policy::Tables {
         defaults: file.defaults.unwrap_or_default(),
         regions: file.region.unwrap_or_default(),
-        devices: file.device.unwrap_or_default(),
+        devices: file.devices.unwrap_or_default(),
         sources: file.source.unwrap_or_default(),
     };
     let watermarks = file.watermarks.unwrap_or_default();
     let limits = file.limits.unwrap_or_default();
-    let engine = Engine {
+    let declared = devices::devices(&mut review, &tables);
+    let mut engine = Engine {
         scope: scope(&mut review, &watermarks, flink),
-        policies: policy::policies(&mut review, &tables, flink),
+        policies: policy::policies(&mut review, &tables, &declared, flink),
         regions: regions(&tables.regions),
         sources: sources::sources(
             &mut review,
@@ -121,8 +122,8 @@ pub(super) fn config(layers: Layers) -> Result<Config, ConfigErrors> {
             .map_or(Span::from_mins(1), |gap| gap.0),
         limits: bounds(&limits, broker.max_payload),
     };
+    devices::expect(&mut review, &declared, &mut engine.sources.sources);
     room_for_expected(&mut review, &engine);
-    super::statuses::expected_by_one(&mut review, &engine);
     ConfigErrors::unless_empty(review.findings)?;
     Ok(Config {
         gateway,

@@ -10,6 +10,7 @@
 
 mod check;
 mod clock;
+mod devices;
 mod explain;
 mod finding;
 mod identity;

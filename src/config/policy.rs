@@ -1,6 +1,7 @@
-//! Lateness and the like: by default, region, source and device pattern.
+//! Lateness and the like: by default, region, source, and for some devices.
 
 use super::check::Review;
+use super::devices::Declared;
 use super::finding::KeyPath;
 use super::raw::{self, Parameters};
 use super::values::spoken;
@@ -12,16 +13,20 @@ pub(super) struct Tables {
     pub(super) defaults: raw::Defaults,
     pub(super) regions: Vec<raw::Region>,
     pub(super) sources: Vec<raw::Source>,
-    pub(super) devices: Vec<raw::Device>,
+    pub(super) devices: Vec<raw::Devices>,
 }
 
 /// The layers of parameters, checked.
-pub(super) fn policies(review: &mut Review<'_>, tables: &Tables, flink: bool) -> Policies {
+pub(super) fn policies(
+    review: &mut Review<'_>,
+    tables: &Tables,
+    declared: &[Declared],
+    flink: bool,
+) -> Policies {
     let names = |name: &Option<String>| name.clone().unwrap_or_default();
-    let (regions, sources, devices) = (&tables.regions, &tables.sources, &tables.devices);
+    let (regions, sources) = (&tables.regions, &tables.sources);
     review.distinct("region", "name", &each(regions, |region| region.name.as_deref()));
     review.distinct("source", "name", &each(sources, |source| source.name.as_deref()));
-    review.distinct("device", "pattern", &each(devices, |device| device.pattern.as_deref()));
 
     let path = KeyPath::top("defaults");
     let parameters = tables.defaults.parameters();
@@ -37,7 +42,7 @@ pub(super) fn policies(review: &mut Review<'_>, tables: &Tables, flink: bool) ->
     };
     let regions = regions.iter().enumerate();
     let sources = sources.iter().enumerate();
-    let devices = devices.iter().enumerate();
+    let devices = tables.devices.iter().zip(declared).enumerate();
     Policies {
         default,
         regions: regions
@@ -51,7 +56,9 @@ pub(super) fn policies(review: &mut Review<'_>, tables: &Tables, flink: bool) ->
             })
             .collect(),
         devices: devices
-            .map(|(at, device)| (names(&device.pattern), layer("device", at, &device.parameters())))
+            .map(|(at, (raw, declared))| {
+                (declared.class.clone(), layer("devices", at, &raw.parameters()))
+            })
             .collect(),
     }
 }

@@ -100,7 +100,7 @@ macro_rules! policy_table {
     };
 }
 
-/// The parameters that can be set by default, region, source and device pattern.
+/// The parameters that can be set by default, region, source and for some devices.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Parameters {
     pub lateness: Option<Duration>,
@@ -140,7 +140,7 @@ table! {
         window: Vec<Window>,
         region: Vec<Region>,
         source: Vec<Source>,
-        device: Vec<Device>,
+        devices: Vec<Devices>,
     }
 }
 
@@ -228,8 +228,13 @@ policy_table! {
 }
 
 policy_table! {
-    /// `[[device]]`
-    Device { pattern: String, }
+    /// `[[devices]]`
+    Devices {
+        pattern: String,
+        names: Vec<String>,
+        names_file: PathBuf,
+        source: String,
+    }
 }
 
 policy_table! {
@@ -251,8 +256,6 @@ policy_table! {
         rollups: Vec<String>,
         metric: Vec<Metric>,
         status: Vec<SourceStatus>,
-        expects: Vec<String>,
-        expects_file: PathBuf,
     }
 }
 

@@ -31,6 +31,7 @@ pub(super) struct Source {
     pub(super) base: usize,
     pub(super) multiples: Vec<usize>,
     pub(super) statuses: Vec<StatusSpec>,
+    /// Devices that have to be there, each once.
     pub(super) expects: Vec<(RegionId, DeviceId)>,
     pub(super) metrics: Vec<SourceMetric>,
     pub(super) live: bool,
@@ -117,7 +118,6 @@ fn source(
     let multiples = base.map(|base| multiples(review, path, raw, base, &all.windows));
     let metrics = metrics(review, path, raw, all);
     let statuses = super::statuses::statuses(review, path, raw);
-    let expects = super::statuses::expects(review, path, raw);
     let spec = spec(review, path, raw, flink)?;
     if review.count() == before
         && let Err(error) = Profile::new(spec.clone())
@@ -130,7 +130,8 @@ fn source(
                        `time`; leave it out";
         review.refuse(&path.key("live"), message);
     }
-    Some(Source { spec, base: base?, multiples: multiples?, statuses, expects, metrics, live })
+    let (base, multiples, expects) = (base?, multiples?, Vec::new());
+    Some(Source { spec, base, multiples, statuses, expects, metrics, live })
 }
 
 /// Leads what is wrong with a profile back to the key that says it.

@@ -1,12 +1,8 @@
-//! What of a source tells who is there: status topics, and devices that are expected.
-
-use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
+//! The topics of a source that tell who is there.
 
 use super::check::Review;
 use super::finding::KeyPath;
-use super::{Engine, raw};
-use crate::ids::{DeviceId, RegionId};
+use super::raw;
 use crate::wire::reference::Reference;
 use crate::wire::status::{Scope, StatusSpec, StatusTopic};
 
@@ -58,82 +54,4 @@ fn status(review: &mut Review<'_>, path: &KeyPath, raw: &raw::SourceStatus) -> O
         return None;
     }
     Some(spec)
-}
-
-/// The devices that are expected, of the list in the configuration and of the file that it names.
-pub(super) fn expects(
-    review: &mut Review<'_>,
-    path: &KeyPath,
-    raw: &raw::Source,
-) -> Vec<(RegionId, DeviceId)> {
-    let mut all = Expected::default();
-    for (at, name) in raw.expects.iter().flatten().enumerate() {
-        if let Err(mistake) = all.add(name) {
-            review.refuse(&path.key("expects").index(at), mistake);
-        }
-    }
-    if let Some(file) = &raw.expects_file {
-        let path = path.key("expects-file");
-        match fs::read_to_string(file) {
-            Ok(text) => all.add_lines(&text, |mistake| review.refuse(&path, mistake)),
-            Err(error) => review.refuse(&path, format!("cannot be read: {error}")),
-        }
-    }
-    all.in_order
-}
-
-/// A device belongs to the source that hears it first, and the other's records of it would be refused.
-pub(super) fn expected_by_one(review: &mut Review<'_>, engine: &Engine) {
-    let mut sources: BTreeMap<&(RegionId, DeviceId), usize> = BTreeMap::new();
-    for (at, source) in engine.sources.sources.iter().enumerate() {
-        for device in &source.expects {
-            let first = *sources.entry(device).or_insert(at);
-            if first != at {
-                let (region, name) = device;
-                let message = format!(
-                    "{region}/{name} is expected in source[{first}] too; a device belongs to one source, leave it out here"
-                );
-                review.refuse(&KeyPath::top("source").index(at).key("expects"), message);
-                break;
-            }
-        }
-    }
-}
-
-/// More mistakes in one file than anybody reads at once.
-const MOST_MISTAKES: usize = 20;
-
-/// Devices that are expected, each once.
-#[derive(Default)]
-struct Expected {
-    in_order: Vec<(RegionId, DeviceId)>,
-    known: BTreeSet<String>,
-}
-
-impl Expected {
-    /// Adds `region/device`; the first slash divides them.
-    fn add(&mut self, name: &str) -> Result<(), &'static str> {
-        match name.split_once('/') {
-            Some((region, device)) if !region.is_empty() && !device.is_empty() => {
-                if !self.known.insert(name.to_owned()) {
-                    return Err("named twice; leave one out");
-                }
-                self.in_order.push((RegionId::from(region), DeviceId::from(device)));
-                Ok(())
-            }
-            _ => Err("expected a region and a device: \"north/m-17\""),
-        }
-    }
-
-    /// One a line; blanks around it, empty lines and those that begin with `#` say nothing.
-    fn add_lines(&mut self, text: &str, mut refuse: impl FnMut(String)) {
-        // What some editors begin a file with.
-        let text = text.trim_start_matches('\u{feff}');
-        let lines = text.lines().enumerate().map(|(at, line)| (at + 1, line.trim()));
-        let names = lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
-        let mistakes = names.filter_map(|(number, name)| {
-            self.add(name).err().map(|mistake| format!("line {number}, {name:?}: {mistake}"))
-        });
-        mistakes.take(MOST_MISTAKES).for_each(&mut refuse);
-    }
 }

@@ -93,7 +93,7 @@ impl Config {
         let layers = regions
             .map(|(at, patch)| ("region", at, patch))
             .chain(sources.map(|(at, patch)| ("source", at, patch)))
-            .chain(devices.map(|(at, patch)| ("device", at, patch)))
+            .chain(devices.map(|(at, patch)| ("devices", at, patch)))
             .map(|(array, at, patch)| (KeyPath::top(array).index(at), *patch));
         std::iter::once((KeyPath::top("defaults"), all_of(default)))
             .chain(layers)

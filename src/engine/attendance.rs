@@ -17,6 +17,8 @@ use crate::time::{ArrivalTime, Now, Span};
 use crate::wire::decode::{Item, Stamp};
 use crate::wire::status::{Scope, Status};
 
+use std::collections::BTreeSet;
+
 /// What a message says of who is there.
 #[derive(Debug)]
 pub(super) struct StatusNews {
@@ -102,11 +104,16 @@ impl Engine {
 
     /// What a message says of who is there, where its topic is one for that.
     pub(super) fn read_status(&self, publish: Publish<'_>) -> Option<StatusNews> {
-        let Topic::Name(topic) = publish.topic else { return None };
+        self.read_statuses(publish).next()
+    }
+
+    /// The same in the words of each source that has such a topic.
+    fn read_statuses(&self, publish: Publish<'_>) -> impl Iterator<Item = StatusNews> {
         let sources = self.settings.sources.iter().enumerate();
-        let mut topics =
+        let topics =
             sources.flat_map(|(at, source)| source.statuses.iter().map(move |it| (at, it)));
-        topics.find_map(|(source, it)| {
+        topics.filter_map(move |(source, it)| {
+            let Topic::Name(topic) = publish.topic else { return None };
             let Status { scope, region, device, online } = it.read(topic, publish.payload)?;
             // Owned, since it may stand in the settings; such messages are few.
             let (region, device) = (region.to_owned(), device.to_owned());
@@ -174,7 +181,7 @@ impl Engine {
         message: &Message<'_>,
         out: &mut Effects,
     ) {
-        let devices = if online { Vec::new() } else { self.behind(status) };
+        let devices = if online { BTreeSet::new() } else { self.behind(message.publish) };
         let retained = message.publish.retain;
         if retained && devices.is_empty() {
             self.books.retained_ignored += 1;
@@ -191,19 +198,23 @@ impl Engine {
         }
     }
 
-    /// The devices that hang on it.
-    fn behind(&self, status: &StatusNews) -> Vec<usize> {
-        match status.scope {
-            Scope::Device => Vec::new(),
-            Scope::Region => {
-                let region = self.region_by_name.get(status.region.as_str());
-                region.map_or_else(Vec::new, |region| self.regions[*region].members.clone())
-            }
-            Scope::Source => {
-                let is_of_it = |device: &usize| self.devices[*device].source == status.source;
-                (0..self.devices.len()).filter(is_of_it).collect()
+    /// The devices that hang on it, by the word of any source: one bridge may have devices of several kinds.
+    fn behind(&self, publish: Publish<'_>) -> BTreeSet<usize> {
+        let mut all = BTreeSet::new();
+        for status in self.read_statuses(publish).filter(|it| it.online == Some(false)) {
+            match status.scope {
+                Scope::Device => {}
+                Scope::Region => {
+                    let region = self.region_by_name.get(status.region.as_str());
+                    all.extend(region.iter().flat_map(|region| &self.regions[**region].members));
+                }
+                Scope::Source => {
+                    let is_of_it = |device: &usize| self.devices[*device].source == status.source;
+                    all.extend((0..self.devices.len()).filter(is_of_it));
+                }
             }
         }
+        all
     }
 
     fn moment(&self, message: &Message<'_>) -> Option<Moment> {

@@ -7,6 +7,7 @@ use crate::time::{DeviceTime, Span};
 use crate::wire::profile::Profile;
 use crate::wire::status::StatusTopic;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// Everything the engine is told.
@@ -27,7 +28,7 @@ pub struct Settings {
     pub metrics: Vec<MetricSpec>,
     /// Regions that are declared, whether or not anything of them was heard.
     pub regions: Vec<RegionId>,
-    /// Lateness and the like, by default, region, source and device pattern.
+    /// Lateness and the like, by default, region, source and for some devices.
     pub policies: Policies,
     /// Region roll-ups are computed.
     pub region_rollups: bool,
@@ -175,7 +176,7 @@ pub enum Correct {
     Off,
 }
 
-/// The parameters that can be set by default, region, source and device pattern, resolved for one device.
+/// The parameters that can be set by default, region, source and for some devices, resolved for one device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Policy {
     /// `D`: how far behind the highest event time a record is still expected.
@@ -280,7 +281,7 @@ impl PolicyPatch {
     }
 }
 
-/// The layers of parameters. Later layers win: default, region, source, device pattern (in their order).
+/// The layers of parameters. Later layers win: default, region, source, devices (in their order).
 #[derive(Clone, Debug, Default)]
 pub struct Policies {
     /// For everything.
@@ -289,8 +290,26 @@ pub struct Policies {
     pub regions: Vec<(RegionId, PolicyPatch)>,
     /// By source.
     pub sources: Vec<(SourceId, PolicyPatch)>,
-    /// By device pattern: `*` is any text, `?` any one character.
-    pub devices: Vec<(String, PolicyPatch)>,
+    /// For some devices.
+    pub devices: Vec<(DeviceClass, PolicyPatch)>,
+}
+
+/// Some devices that have something in common.
+#[derive(Clone, Debug, PartialEq)]
+pub enum DeviceClass {
+    /// Those with such a name: `*` is any text, `?` any one character.
+    Pattern(String),
+    /// These.
+    Named(Arc<BTreeSet<(RegionId, DeviceId)>>),
+}
+
+impl DeviceClass {
+    fn contains(&self, region: &str, device: &str) -> bool {
+        match self {
+            Self::Pattern(pattern) => wildmatch::WildMatch::new(pattern).matches(device),
+            Self::Named(all) => all.contains(&(region.into(), device.into())),
+        }
+    }
 }
 
 impl Policies {
@@ -298,10 +317,7 @@ impl Policies {
     pub fn resolve(&self, region: &str, source: &str, device: &str) -> Policy {
         let mut policy = self.resolve_region(region);
         let sources = self.sources.iter().filter(|(name, _)| name.as_str() == source);
-        let devices = self
-            .devices
-            .iter()
-            .filter(|(pattern, _)| wildmatch::WildMatch::new(pattern).matches(device));
+        let devices = self.devices.iter().filter(|(class, _)| class.contains(region, device));
         sources
             .map(|(_, patch)| patch)
             .chain(devices.map(|(_, patch)| patch))

@@ -6,8 +6,8 @@ use super::*;
 use crate::engine::input::{Publish, Topic};
 use crate::engine::restore::Restorer;
 use crate::engine::settings::{
-    Limits, MetricSpec, Policies, Policy, PolicyPatch, Revisions, SourceMetric, SourceSettings,
-    WindowSpec,
+    DeviceClass, Limits, MetricSpec, Policies, Policy, PolicyPatch, Revisions, SourceMetric,
+    SourceSettings, WindowSpec,
 };
 use crate::event::{AlertKind, Output, TimeUnit};
 use crate::wire::profile::{Condition, MetricField, Profile, ProfileSpec, Reference, TimeFormat};
@@ -276,7 +276,7 @@ fn a_message_of_many_devices_moves_them_as_one() {
 fn a_device_that_may_lag_further_holds_its_region_longer() {
     let mut settings = settings();
     let patch = PolicyPatch { max_hold: Some(Span::from_hours(2)), ..PolicyPatch::default() };
-    settings.policies.devices.push(("slow*".into(), patch));
+    settings.policies.devices.push((DeviceClass::Pattern("slow*".into()), patch));
     let mut gateway = Gateway::new(settings);
     let behind = ["slow", "e"].map(|device| heartbeat(device, NOON + 15 * MINUTE));
     let items = [heartbeat("d", NOON + 90 * MINUTE), behind.join(",")];
@@ -316,7 +316,7 @@ fn with_buffers() -> Settings {
     let mut settings = settings();
     let patch =
         PolicyPatch { allowed_lateness: Some(Span::from_hours(24)), ..PolicyPatch::default() };
-    settings.policies.devices.push(("z*".into(), patch));
+    settings.policies.devices.push((DeviceClass::Pattern("z*".into()), patch));
     settings
 }
 

@@ -25,6 +25,9 @@ pub enum AskError {
     /// Nobody listens who is meant.
     #[error("the agent cannot be reached: {}", .0.join("; "))]
     Nobody(Vec<String>),
+    /// Somebody listens at one of these places, and not to this user.
+    #[error("only root, and the user and group of the agent, may ask it: {}", .0.join("; "))]
+    Denied(Vec<String>),
     /// Somebody listens and does not say anything in time.
     #[error("{0}: the agent is there and does not answer; it is busy or hangs")]
     Silent(PathBuf),
@@ -38,14 +41,14 @@ pub enum AskError {
 /// # Errors
 /// There is no agent, or none that answers.
 pub async fn ask_at(places: &[PathBuf]) -> Result<(Status, String), AskError> {
-    let mut failed = Vec::new();
+    let mut nobody = Failed::default();
     for path in places {
         match Conversation::begin(path, &Ask::Status {}).await {
             Ok(mut conversation) => return conversation.line().await,
-            Err(error) => failed.push(format!("{}: {error}", path.display())),
+            Err(error) => nobody.add(path, &error),
         }
     }
-    Err(AskError::Nobody(failed))
+    Err(nobody.into_error())
 }
 
 /// Asks something else, at the first of these places at which the agent that is meant listens. Pages are put together.
@@ -53,23 +56,43 @@ pub async fn ask_at(places: &[PathBuf]) -> Result<(Status, String), AskError> {
 /// # Errors
 /// There is no such agent, or none that answers.
 pub async fn ask_for(places: &[PathBuf], ask: &Ask) -> Result<Answer, AskError> {
-    let mut failed = Vec::new();
+    let mut nobody = Failed::default();
     for path in places {
         let mut conversation = match Conversation::begin(path, ask).await {
             Ok(conversation) => conversation,
             Err(error) => {
-                failed.push(format!("{}: {error}", path.display()));
+                nobody.add(path, &error);
                 continue;
             }
         };
         match conversation.answer().await? {
             Answer::OtherStore(store) => {
-                failed.push(format!("{}: the agent there has the store {store}", path.display()));
+                let message = format!("{}: the agent there has the store {store}", path.display());
+                nobody.places.push(message);
             }
             answer => return Ok(answer),
         }
     }
-    Err(AskError::Nobody(failed))
+    Err(nobody.into_error())
+}
+
+/// Places at which nobody answered.
+#[derive(Default)]
+struct Failed {
+    places: Vec<String>,
+    denied: bool,
+}
+
+impl Failed {
+    fn add(&mut self, path: &Path, error: &io::Error) {
+        self.denied |= error.kind() == io::ErrorKind::PermissionDenied;
+        self.places.push(format!("{}: {error}", path.display()));
+    }
+
+    fn into_error(self) -> AskError {
+        let error = if self.denied { AskError::Denied } else { AskError::Nobody };
+        error(self.places)
+    }
 }
 
 /// A connection on which something was asked.

@@ -31,7 +31,7 @@ const SECTIONS: &[(&str, &str, bool)] = &[
     ("### heartbeat, ignore, idle", "[[source]]\n[source.idle]\n", false),
     ("### metric", "[[source]]\n[[source.metric]]\n", false),
     ("### status", "[[source]]\n[[source.status]]\n", false),
-    ("## [[device]]", "[[device]]\n", true),
+    ("## [[devices]]", "[[devices]]\n", true),
 ];
 
 /// A row of a table: option, unit, range, default, meaning.

@@ -1,5 +1,6 @@
 //! Who is offline, between real brokers: a device that is killed, a broker that is away, an agent that is stopped.
 
+use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
 
 use rumqttc::{Client, Connection, Event, LastWill, MqttOptions, Packet, QoS};
@@ -103,7 +104,7 @@ const SILENCE: u64 = 6;
 #[test]
 fn a_broker_that_is_away_makes_none_of_500_devices_offline_with_its_sessions_or_without() {
     let options = Options {
-        tables: "[[device]]\npattern = \"m*\"\noffline-after = \"6s\"\n[presence]\ngap-after = \"2s\"\n",
+        tables: "[[devices]]\npattern = \"m*\"\noffline-after = \"6s\"\n[presence]\ngap-after = \"2s\"\n",
         ..Options::default()
     };
     let mut setup = Setup::with(&options);
@@ -152,7 +153,7 @@ const ASLEEP: u64 = 17;
 #[test]
 fn an_agent_that_was_held_still_hears_first_what_came_meanwhile() {
     let options = Options {
-        tables: "[[device]]\npattern = \"m*\"\noffline-after = \"6s\"\nidle-timeout = \"4s\"\nlateness = \"1s\"\n\
+        tables: "[[devices]]\npattern = \"m*\"\noffline-after = \"6s\"\nidle-timeout = \"4s\"\nlateness = \"1s\"\n\
                  allowed-lateness = \"2s\"\n[presence]\ngap-after = \"2s\"\n",
         ..Options::default()
     };
@@ -335,4 +336,46 @@ fn at_the_socket_of_another_agent_nothing_is_forgotten() {
     assert!(said.contains("the agent there has the store"), "{said}");
     assert!(listed(&setup)[0].contains(" online "));
     agents.into_iter().for_each(|agent| drop(agent.stop()));
+}
+
+/// As many as a store has room for by default.
+const MOST: usize = 50_000;
+
+/// The program as another user, who has no rights.
+fn as_nobody(setup: &Setup, arguments: &[&str]) -> (Option<i32>, String) {
+    let binary = setup.dir().join("tidegate");
+    std::fs::copy(env!("CARGO_BIN_EXE_tidegate"), &binary).expect("there is room");
+    let readable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(setup.dir(), readable).expect("it is ours");
+    let mut command = std::process::Command::new("setpriv");
+    command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "--"]).arg(&binary);
+    command.arg("--config").arg(setup.config()).args(arguments);
+    let output = command.output().expect("util-linux");
+    (output.status.code(), String::from_utf8(output.stderr).expect("UTF-8"))
+}
+
+#[test]
+fn fifty_thousand_devices_are_listed_and_not_for_everybody() {
+    let tables = "[[devices]]\nsource = \"meters\"\nnames-file = \"{dir}/meters.txt\"\n";
+    let setup = Setup::new();
+    let names: String = (0..MOST).map(|number| format!("north/m{number:05}\n")).collect();
+    std::fs::write(setup.dir().join("meters.txt"), names).expect("the directory is ours");
+    setup.configure(&Options { tables, ..Options::default() }, setup.broker.port());
+    let mut agent = setup.agent();
+    agent.hears("caught up");
+    let running = listed(&setup);
+    assert_eq!(running.len(), MOST);
+    assert!(running[MOST - 1].starts_with("north/m49999 "), "{}", running[MOST - 1]);
+    if std::fs::metadata("/proc/self").expect("procfs").uid() == 0 {
+        for arguments in [&["device", "list"][..], &["device", "forget", "north/m00001"]] {
+            let (code, said) = as_nobody(&setup, arguments);
+            assert_eq!(code, Some(77), "{said}");
+            assert!(said.contains("only root, and the user and group of the agent"), "{said}");
+        }
+        assert_eq!(as_nobody(&setup, &["status"]).0, Some(3));
+    } else {
+        println!("skipped: asking as another user, which needs root");
+    }
+    agent.stop();
+    assert_eq!(listed(&setup), running);
 }

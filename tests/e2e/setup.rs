@@ -33,7 +33,7 @@ pub struct Options {
     pub upstream: &'static str,
     /// Further lines for the source of meters.
     pub meters: &'static str,
-    /// Further tables.
+    /// Further tables, where `{dir}` is the agent's directory.
     pub tables: &'static str,
     /// Further lines for the devices' mosquitto.
     pub mosquitto: &'static str,
@@ -101,6 +101,7 @@ impl Setup {
         let Options { allowed_lateness, idle_timeout, broker, upstream, meters, tables, .. } =
             options;
         let broker = broker.replace("{dir}", &self.dir.path().display().to_string());
+        let tables = tables.replace("{dir}", &self.dir.path().display().to_string());
         let (devices, store) = (self.devices.port(), self.dir.path().join("store"));
         let text = format!(
             r#"

@@ -2,8 +2,8 @@
 
 use crate::fleet::{self, HOUR, heartbeat, sample};
 use crate::reference;
-use crate::setup::{Options, Setup, rules};
-use crate::support::Broker;
+use crate::setup::{Options, Setup, block_on, rules};
+use crate::support::{Broker, publish_as};
 use crate::whole_run::eventually;
 
 #[test]
@@ -85,4 +85,32 @@ fn a_filter_that_has_left_the_configuration_is_given_up() {
     setup.arrives(&reference::expect(&rules(fleet::Times::around_midnight()), &messages));
     let left = agent.stop();
     assert_eq!((left.books().of("received"), left.books().of("unmatched")), (2, 0));
+}
+
+#[test]
+fn under_the_shipped_access_list_all_is_heard_and_nothing_that_is_forged() {
+    let (agent, own, other) = (("tidegate", "one"), ("m1", "two"), ("m2", "three"));
+    let options = Options {
+        broker: "user = \"tidegate\"\npassword-file = \"{dir}/password\"",
+        ..Options::default()
+    };
+    let setup = Setup::absent(Broker::restricted("mosquitto.acl", &[agent, own, other]), &options);
+    std::fs::write(setup.dir().join("password"), agent.1).expect("the directory is ours");
+    let mut agent = setup.agent();
+    agent.hears("caught up");
+    assert_eq!(agent.count(&["probe"]), 0, "{}", agent.last_words());
+
+    let hour = fleet::now().div_euclid(HOUR) * HOUR - 2 * HOUR;
+    let messages =
+        |name, value| [sample("north", name, hour, value), heartbeat("north", name, hour + HOUR)];
+    let publish = |login, messages: &[fleet::Message]| {
+        let pairs = messages.iter().map(|it| (it.topic.as_str(), it.payload.as_str()));
+        block_on(publish_as(login, setup.devices.port(), pairs));
+    };
+    publish(own, &messages("m2", 9.5));
+    publish(own, &messages("m1", 1.5));
+    publish(other, &messages("m2", 2.5));
+    let honest = [messages("m1", 1.5), messages("m2", 2.5)].concat();
+    setup.arrives(&reference::expect(&rules(fleet::Times::around_midnight()), &honest));
+    assert_eq!(setup.leaves_empty(agent).books().of("received"), 4);
 }

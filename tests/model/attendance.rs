@@ -160,7 +160,7 @@ fn a_retained_sample_is_no_news() {
 /// Pain 29: battery devices and mains ones, a restart in between, and a device never heard since.
 #[test]
 fn each_class_is_judged_by_its_own_span_and_last_seen_survives_a_restart() {
-    let toml = "[[device]]\npattern = \"s-*\"\noffline-after = \"26h\"\n[[source]]\nname = \"meters\"\n\
+    let toml = "[[devices]]\npattern = \"s-*\"\noffline-after = \"26h\"\n[[source]]\nname = \"meters\"\n\
                 topic = \"m/{region}/{sender}\"\ndevice = \"/dev\"\ntime = { from = \"/ts\", as = \"epoch_ms\" }\n\
                 [[source.metric]]\nname = \"v\"\nfrom = \"/v\"\n";
     let config = Config::from_toml(toml).expect("no mistake");
@@ -236,7 +236,7 @@ fn a_step_of_the_clock_makes_nobody_offline() {
 #[test]
 fn a_device_that_never_speaks_is_never_seen_and_nobody_waits_for_it() {
     let names: Vec<_> = (0..10).map(|number| format!("\"north/d{number}\"")).collect();
-    let toml = format!("{METERS}expects = [{}]\n{WILLS}", names.join(", "));
+    let toml = format!("{METERS}{WILLS}[[devices]]\nnames = [{}]\n", names.join(", "));
     let config = Config::from_toml(&toml).expect("no mistake");
     let mut gateway = Gateway::listening(&config, NOON);
     for minute in 0..90 {
@@ -548,5 +548,26 @@ fn the_death_of_the_bridge_of_a_source_is_that_of_its_devices_in_all_regions_and
     assert_eq!(states("b"), [Online, Suspect]);
     assert_eq!(states("c"), [Online], "it is of another source");
     assert_eq!(gateway.engine.books().duplicate, 1);
+    gateway.engine.books().balance();
+}
+
+/// One bridge may have plugs and sensors on it, which are read in two ways.
+#[test]
+fn the_death_of_a_bridge_is_that_of_the_devices_of_every_source_that_names_it() {
+    use PresenceState::{Online, Suspect};
+    let others = METERS.replace("meters", "others").replace("m/{", "o/{");
+    let bridge = "[[source.status]]\ntopic = \"zigbee/bridge\"\nscope = \"source\"\n";
+    let third = METERS.replace("meters", "third").replace("m/{", "p/{");
+    let toml = format!("{METERS}{bridge}{others}{bridge}{third}");
+    let config = Config::from_toml(&toml).expect("no mistake");
+    let mut gateway = Gateway::listening(&config, NOON);
+    for (topic, device) in [("m/north/x", "a"), ("o/north/x", "b"), ("p/north/x", "c")] {
+        let message = Message { topic: topic.to_owned(), ..message(device, Some(NOON), 1) };
+        gateway.hears(NOON, message);
+    }
+    gateway.hears(NOON + MINUTE, says("zigbee/bridge", "offline", false));
+    let states = |device| gateway.told_of(device).iter().map(|told| told.1).collect::<Vec<_>>();
+    assert_eq!((states("a"), states("b")), (vec![Online, Suspect], vec![Online, Suspect]));
+    assert_eq!(states("c"), [Online], "it hangs on nothing");
     gateway.engine.books().balance();
 }

@@ -52,7 +52,7 @@ pub(crate) fn config(rules: &Rules, immediate: bool, publish_interval: i64) -> C
          [limits]\nrefused-per-hour = 1000000\n[defaults]\nidle-timeout = \"{}ms\"\nallowed-lateness = \"{}ms\"\n\
          max-hold = \"{}ms\"\nfuture-tolerance = \"{}ms\"\npast-limit = \"{}ms\"\n{revisions}\n\
          correct = \"{}\"\nslow-tolerance = \"{}ms\"\n\
-         [[device]]\npattern = \"z*\"\nallowed-lateness = \"{}ms\"\n",
+         [[devices]]\npattern = \"z*\"\nallowed-lateness = \"{}ms\"\n",
         rules.idle_timeout,
         rules.allowed_lateness,
         rules.max_hold,

@@ -35,5 +35,6 @@ macro_rules! both {
     };
 }
 
+mod access;
 mod egress;
 mod ingress;

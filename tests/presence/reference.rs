@@ -5,12 +5,27 @@
 
 use std::collections::BTreeSet;
 
+use crate::Rules;
+use crate::clock::{Beat, offsets};
 use crate::world::{Listened, MINUTE, Message, SECOND};
 
 const DAY: i64 = 24 * 60 * MINUTE;
-const NOT_BEFORE: i64 = 1_577_836_800_000;
+/// The defaults.
+const RULES: Rules = Rules {
+    not_before: 1_577_836_800_000,
+    future_tolerance: 30 * SECOND,
+    slow_tolerance: 5 * MINUTE,
+};
 const FLAPS: usize = 4;
 const FLAP_WINDOW: i64 = 60 * MINUTE;
+
+/// What holds for a device.
+pub struct Terms<'a> {
+    pub offline_after: i64,
+    /// A wrong clock is corrected.
+    pub correct: bool,
+    pub listened: &'a Listened,
+}
 
 /// What is to be told.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,6 +39,8 @@ pub struct Event {
 
 /// A message that says that its device lives.
 pub struct News {
+    /// Its place among the messages.
+    pub number: usize,
     pub at: i64,
     /// When it was sent.
     pub sent: i64,
@@ -36,28 +53,51 @@ struct Change {
     news: usize,
 }
 
-pub fn news(messages: &[&Message]) -> Vec<News> {
-    let mut all = Vec::new();
-    let (mut seen, mut highest) = (BTreeSet::new(), i64::MIN);
-    for message in messages.iter().filter(|message| !message.retain) {
-        if !seen.insert(message.ts) {
+/// The time that each message is taken to be of, by the clock of its device; none is of an unset clock.
+fn times(messages: &[&Message], terms: &Terms<'_>) -> Vec<Option<i64>> {
+    let heard: Vec<&&Message> =
+        messages.iter().filter(|it| terms.correct && terms.listened.is_caught_up(it.at)).collect();
+    let beats: Vec<Beat> = heard
+        .iter()
+        .map(|it| Beat { raw: it.ts, at: it.at, session: terms.listened.session(it.at) })
+        .collect();
+    let offsets = offsets(&RULES, &beats).0;
+    let offset = |at: i64| {
+        heard.partition_point(|it| it.at <= at).checked_sub(1).and_then(|last| offsets[last])
+    };
+    let time = |message: &&Message| {
+        let offset = offset(message.at)
+            .filter(|offset| message.ts + offset <= message.at + RULES.future_tolerance);
+        (message.ts >= RULES.not_before).then(|| message.ts + offset.unwrap_or(0))
+    };
+    messages.iter().map(time).collect()
+}
+
+pub fn news(messages: &[&Message], terms: &Terms<'_>) -> Vec<News> {
+    let mut seen = BTreeSet::new();
+    let used = messages.iter().enumerate();
+    let used = used
+        .filter(|(_, message)| !message.retain && seen.insert(message.ts))
+        .map(|(at, it)| (at, *it));
+    let (numbers, used): (Vec<usize>, Vec<&Message>) = used.unzip();
+    let (mut all, mut highest) = (Vec::new(), i64::MIN);
+    for ((message, number), time) in used.iter().zip(numbers).zip(times(&used, terms)) {
+        let ages = -RULES.future_tolerance..=30 * DAY;
+        let time = time.filter(|time| ages.contains(&(message.at - time)));
+        if time.is_some_and(|time| time < highest) {
             continue;
         }
-        let ages = -30 * SECOND..=30 * DAY;
-        let is_trusted = message.ts >= NOT_BEFORE && ages.contains(&(message.at - message.ts));
-        if is_trusted && message.ts < highest {
-            continue;
-        }
-        highest = if is_trusted { message.ts } else { highest };
-        let sent = if is_trusted { message.ts.min(message.at) } else { message.at };
-        all.push(News { at: message.at, sent });
+        highest = time.unwrap_or(highest);
+        let sent = time.map_or(message.at, |time| time.min(message.at));
+        all.push(News { number, at: message.at, sent });
     }
     all
 }
 
 /// Everything that is told of a device, up to the end of the last tick.
-pub fn reference(messages: &[&Message], offline_after: i64, listened: &Listened) -> Vec<Event> {
-    let news = news(messages);
+pub fn reference(messages: &[&Message], terms: &Terms<'_>) -> Vec<Event> {
+    let Terms { offline_after, listened, .. } = *terms;
+    let news = news(messages, terms);
     let mut told = Vec::new();
     let changes = changes(&news, offline_after, listened);
     let last_seen = |count: usize| news[..count].iter().map(|it| it.sent).max();

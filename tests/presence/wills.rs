@@ -1,9 +1,9 @@
-//! Presence of a device that leaves last wills, worked out from all that happened in the order in which it came.
+//! Presence of a device that leaves last wills, or hangs on what leaves them, worked out from all that happened in the order in which it came.
 //!
 //! Imports nothing of what it judges.
 
-use crate::reference::{Event, News, news};
-use crate::world::{Listened, Message, SECOND};
+use crate::reference::{Event, News, Terms, news};
+use crate::world::{Message, SECOND};
 
 const DEBOUNCE: i64 = 30 * SECOND;
 
@@ -18,35 +18,45 @@ enum State {
 
 enum What {
     News(News),
-    Will { last: bool },
+    Will {
+        last: bool,
+    },
+    /// Of what it hangs on.
+    Parent,
     End,
 }
 
 /// What was said of it, in order.
-fn occurrences(messages: &[&Message]) -> Vec<(i64, What)> {
-    let readings: Vec<&Message> = messages.iter().filter(|it| it.word.is_none()).copied().collect();
-    let mut all: Vec<_> = news(&readings).into_iter().map(|it| (it.at, What::News(it))).collect();
-    for word in messages {
-        match word.word {
-            Some(false) => all.push((word.at, What::Will { last: !word.retain })),
-            Some(true) if !word.retain => {
-                all.push((word.at, What::News(News { at: word.at, sent: word.at })));
-            }
-            Some(true) | None => {}
-        }
+fn occurrences(messages: &[&Message], terms: &Terms<'_>) -> Vec<(i64, What)> {
+    let numbered = messages.iter().enumerate();
+    let (numbers, readings): (Vec<usize>, Vec<&Message>) =
+        numbered.clone().filter(|(_, it)| it.word.is_none()).map(|(at, it)| (at, *it)).unzip();
+    let news = news(&readings, terms).into_iter();
+    let mut all: Vec<_> = news.map(|it| (it.at, numbers[it.number], What::News(it))).collect();
+    for (number, word) in numbered {
+        let at = word.at;
+        let what = match (word.word, word.parent.is_some()) {
+            (Some(false), true) => What::Parent,
+            (Some(false), false) => What::Will { last: !word.retain },
+            (Some(true), false) if !word.retain => What::News(News { number, at, sent: at }),
+            (Some(true) | None, _) => continue,
+        };
+        all.push((at, number, what));
     }
-    all.push((crate::world::END, What::End));
-    all.sort_by_key(|it| it.0);
-    all
+    all.push((crate::world::END, usize::MAX, What::End));
+    // Many may come at once, after a gap.
+    all.sort_by_key(|it| (it.0, it.1));
+    all.into_iter().map(|(at, _, what)| (at, what)).collect()
 }
 
 /// Everything that is told of a device that never flaps.
-pub fn reference(messages: &[&Message], offline_after: i64, listened: &Listened) -> Vec<Event> {
+pub fn reference(messages: &[&Message], terms: &Terms<'_>) -> Vec<Event> {
+    let Terms { offline_after, listened, .. } = *terms;
     let (mut told, mut state) = (Vec::new(), State::Unknown);
     let (mut silent, mut last_seen) = (i64::MIN / 2, None::<i64>);
     let event =
         |state, cause, since, last_seen| Event { state, cause, since, last_seen, outage: None };
-    for (at, what) in occurrences(messages) {
+    for (at, what) in occurrences(messages, terms) {
         let now = listened.at(at);
         let will = match state {
             State::Suspect(due) => due.unwrap_or(i64::MAX),
@@ -69,6 +79,12 @@ pub fn reference(messages: &[&Message], offline_after: i64, listened: &Listened)
                     }
                     State::Suspect(was) => state = State::Suspect(was.into_iter().chain(due).min()),
                     State::Unknown | State::Offline => {}
+                }
+            }
+            What::Parent => {
+                if state == State::Online {
+                    told.push(event("suspect", "parent", at, last_seen));
+                    state = State::Suspect(None);
                 }
             }
             What::News(it) => {

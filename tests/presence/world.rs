@@ -9,6 +9,7 @@ pub const DAY: i64 = 24 * HOUR;
 pub const START: i64 = 1_795_953_600_000;
 pub const END: i64 = START + 7 * DAY;
 const QUARTER: i64 = 15 * MINUTE;
+const REGIONS: [&str; 2] = ["east", "west"];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
@@ -28,10 +29,13 @@ pub enum Class {
     Buffering,
     /// It leaves last wills, and some of its words are retained.
     Willed,
+    /// It hangs on a hub, and that on a bridge; both leave last wills.
+    Bridged,
 }
 
 pub struct Device {
     pub name: String,
+    pub region: &'static str,
     pub class: Class,
     /// From its last report to its next.
     pub outages: Vec<(i64, i64)>,
@@ -45,6 +49,24 @@ pub struct Message {
     pub retain: bool,
     /// It is no reading and says that its device is there, or gone.
     pub word: Option<bool>,
+    /// The word is not of the device but of all that hang on this.
+    pub parent: Option<Parent>,
+}
+
+/// What devices hang on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Parent {
+    /// One for each region.
+    Hub(&'static str),
+    /// That of the whole source.
+    Bridge,
+}
+
+impl Parent {
+    pub fn has(self, device: &Device) -> bool {
+        let is_behind = |region: &str| region == device.region;
+        device.class == Class::Bridged && !matches!(self, Self::Hub(region) if !is_behind(region))
+    }
 }
 
 /// A time in which the gateway heard nothing.
@@ -75,6 +97,16 @@ pub struct Step {
 pub struct Listened(Vec<(i64, i64)>);
 
 impl Listened {
+    /// Everything that the broker had is processed.
+    pub fn is_caught_up(&self, at: i64) -> bool {
+        !self.0.iter().any(|(from, to)| (*from..=*to).contains(&at))
+    }
+
+    /// How often was listened anew.
+    pub fn session(&self, at: i64) -> usize {
+        self.0.iter().filter(|(_, to)| *to < at).count()
+    }
+
     /// How long was listened up to `at`, since the start.
     pub fn at(&self, at: i64) -> i64 {
         let deaf: i64 = self.0.iter().map(|(from, to)| (at.min(*to) - from).max(0)).sum();
@@ -111,11 +143,14 @@ impl World {
                 let class = class(number);
                 let outages = outages(&mut rng, class);
                 let name = format!("{class:?}-{number}").to_lowercase();
-                let mut device = Device { name, class, outages: Vec::new() };
+                let behind = class == Class::Bridged;
+                let region = if behind { REGIONS[number / 20 % REGIONS.len()] } else { "r" };
+                let mut device = Device { name, region, class, outages: Vec::new() };
                 live(&mut rng, number, &mut device, &outages, &mut messages);
                 device
             })
             .collect();
+        parents(&mut rng, &mut messages);
         messages.sort_by_key(|message: &Message| message.at);
         messages.retain(|message| message.at < END);
         hold_back(&mut rng, &gaps, &mut messages);
@@ -123,6 +158,14 @@ impl World {
         let listened = Listened(gaps.iter().map(|gap| (gap.start, gap.caught_up)).collect());
         let steps = steps(&gaps, &messages);
         Self { devices, messages, gaps, listened, steps }
+    }
+}
+
+impl World {
+    /// When what was sent at this time is heard at the latest, to the minute.
+    pub fn heard(&self, sent: i64) -> i64 {
+        let gap = self.gaps.iter().find(|gap| (gap.start..=gap.end).contains(&sent));
+        gap.map_or(sent, |gap| gap.end)
     }
 }
 
@@ -135,6 +178,7 @@ fn class(number: usize) -> Class {
         15 => Class::Ahead,
         16 => Class::Unset,
         17 => Class::Delayed,
+        18 => Class::Bridged,
         _ => Class::Buffering,
     }
 }
@@ -203,33 +247,18 @@ fn live(
             let at = time + rng.i64(0..3 * SECOND);
             if device.class == Class::Buffering {
                 let kept = kept.drain(..).enumerate();
-                messages.extend(kept.map(|(n, ts)| Message {
-                    at: at - 500 + i64::try_from(n).unwrap(),
-                    device: number,
-                    ts,
-                    retain: false,
-                    word: None,
-                }));
+                messages.extend(
+                    kept.map(|(n, ts)| reading(number, at - 500 + i64::try_from(n).unwrap(), ts)),
+                );
             }
             let ts = stamp(device.class, time);
-            messages.push(Message { at, device: number, ts, retain: false, word: None });
+            messages.push(reading(number, at, ts));
             if rng.u8(..) < 3 {
-                messages.push(Message {
-                    at: at + rng.i64(1..20) * SECOND,
-                    device: number,
-                    ts,
-                    retain: false,
-                    word: None,
-                });
+                messages.push(reading(number, at + rng.i64(1..20) * SECOND, ts));
             }
             if rng.u8(..) < 2 {
-                messages.push(Message {
-                    at: at + 7 * MINUTE,
-                    device: number,
-                    ts: ts + MINUTE,
-                    retain: true,
-                    word: None,
-                });
+                let kept = reading(number, at + 7 * MINUTE, ts + MINUTE);
+                messages.push(Message { retain: true, ..kept });
             }
             if device.class == Class::Willed {
                 words(rng, number, (time, at), messages);
@@ -246,7 +275,26 @@ fn live(
 }
 
 fn word(device: usize, at: i64, online: bool, retain: bool) -> Message {
-    Message { at, device, ts: at, retain, word: Some(online) }
+    Message { retain, word: Some(online), ..reading(device, at, at) }
+}
+
+fn reading(device: usize, at: i64, ts: i64) -> Message {
+    Message { at, device, ts, retain: false, word: None, parent: None }
+}
+
+/// Hubs and the bridge go and come, and some of their words are retained and heard again.
+fn parents(rng: &mut Rng, messages: &mut Vec<Message>) {
+    let hubs = REGIONS.iter().map(|region| Parent::Hub(region));
+    for parent in hubs.chain([Parent::Bridge]) {
+        let mut at = START + rng.i64(HOUR..12 * HOUR);
+        while at < END {
+            let retain = rng.u8(..) < 64;
+            messages.push(Message { parent: Some(parent), ..word(usize::MAX, at, false, retain) });
+            let back = at + rng.i64(SECOND..2 * HOUR);
+            messages.push(Message { parent: Some(parent), ..word(usize::MAX, back, true, false) });
+            at = back + rng.i64(HOUR..12 * HOUR);
+        }
+    }
 }
 
 /// Now and then it connects anew, and its will races what it sends; or a word of it is retained and heard again. Not more
@@ -259,7 +307,7 @@ fn words(rng: &mut Rng, device: usize, (time, at): (i64, i64), messages: &mut Ve
         0 => {
             messages.push(word(device, at + rng.i64(1..20 * SECOND), false, false));
             let (at, ts) = (at + rng.i64(1..70 * SECOND), time + rng.i64(1..500));
-            messages.push(Message { at, device, ts, retain: false, word: None });
+            messages.push(reading(device, at, ts));
         }
         1 => messages.push(word(device, at + rng.i64(1..14 * MINUTE), false, true)),
         2 => messages.push(word(device, at + rng.i64(1..14 * MINUTE), true, true)),

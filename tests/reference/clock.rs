@@ -73,16 +73,17 @@ impl Trail {
     }
 }
 
-/// The offset that is trusted after `beats`, the oldest first; and what was told on the way, in this order: an offset
-/// where the clock was wrong, `None` where it was right again.
-pub(crate) fn offset(rules: &Rules, beats: &[Beat]) -> (Option<i64>, Vec<Option<i64>>) {
-    let mut trusted: Option<i64> = None;
+/// The offset that is trusted after each of `beats`, the oldest first; and what was told on the way, in this order: an
+/// offset where the clock was wrong, `None` where it was right again.
+pub(crate) fn offsets(rules: &Rules, beats: &[Beat]) -> (Vec<Option<i64>>, Vec<Option<i64>>) {
+    let (mut trusted, mut all): (Option<i64>, _) = (None, Vec::new());
     let (mut told, mut is_told) = (Vec::new(), false);
     let mut trail = Trail::default();
     for (number, beat) in beats.iter().enumerate() {
         if beat.raw < rules.not_before {
             trusted = None;
             trail = Trail::default();
+            all.push(None);
             continue;
         }
         let last = number.checked_sub(1).map(|last| beats[last]);
@@ -122,8 +123,9 @@ pub(crate) fn offset(rules: &Rules, beats: &[Beat]) -> (Option<i64>, Vec<Option<
             }
             None => {}
         }
+        all.push(trusted);
     }
-    (trusted, told)
+    (all, told)
 }
 
 fn decide(rules: &Rules, trusted: Option<i64>, run: &[Beat], since: &[Beat]) -> Option<i64> {

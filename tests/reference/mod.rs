@@ -259,7 +259,7 @@ pub(crate) fn answer(rules: &Rules, steps: &[Step]) -> Answer {
     run.end();
     run.collect();
     for (key, beats) in &run.beats {
-        run.answer.clocks.insert(key.clone(), clock::offset(rules, beats).1);
+        run.answer.clocks.insert(key.clone(), clock::offsets(rules, beats).1);
     }
     run.answer
 }
@@ -686,7 +686,7 @@ impl Run<'_> {
     fn corrected(&self, key: &Key, raw: i64, now: i64) -> (i64, Option<i64>) {
         let beats = self.beats.get(key).map_or(&[][..], |beats| beats);
         let tolerance = self.rules.future_tolerance;
-        match clock::offset(self.rules, beats).0 {
+        match clock::offsets(self.rules, beats).0.last().copied().flatten() {
             Some(offset) if raw.saturating_add(offset) <= now + tolerance.max(2_000) => {
                 (raw.saturating_add(offset).min(now + tolerance), Some(offset))
             }

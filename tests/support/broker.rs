@@ -11,6 +11,8 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 
+use super::client::Login;
+
 const CONFIG: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/config/mosquitto.conf");
 const START: Duration = Duration::from_secs(10);
 
@@ -99,12 +101,31 @@ impl Broker {
         let _ = fs::remove_file(self.dir.path().join("mosquitto.db"));
     }
 
+    /// A running broker that asks for a login, with the shipped access list of this name.
+    pub fn restricted(access_list: &str, users: &[Login<'_>]) -> Self {
+        let mut broker = Self::absent_with(
+            "allow_anonymous false\npassword_file {dir}/passwords\nacl_file {dir}/acl",
+        );
+        let shipped = Path::new(CONFIG).with_file_name(access_list);
+        fs::copy(shipped, broker.dir.path().join("acl")).expect("the sample access list");
+        broker.set_passwords(users);
+        broker.run();
+        broker
+    }
+
     /// Replaces the password file, to be used with `password_file {dir}/passwords`.
     pub fn set_password(&self, user: &str, password: &str) {
+        self.set_passwords(&[(user, password)]);
+    }
+
+    fn set_passwords(&self, users: &[Login<'_>]) {
         let file = self.dir.path().join("passwords");
-        let mut command = Command::new("mosquitto_passwd");
-        command.args(["-b", "-c"]).arg(file).args([user, password]).stderr(Stdio::null());
-        assert!(command.status().expect("mosquitto_passwd is installed").success());
+        fs::write(&file, "").expect("the directory is ours");
+        for (user, password) in users {
+            let mut command = Command::new("mosquitto_passwd");
+            command.arg("-b").arg(&file).args([user, password]).stderr(Stdio::null());
+            assert!(command.status().expect("mosquitto_passwd is installed").success());
+        }
     }
 
     fn wait(&mut self) {

@@ -12,7 +12,7 @@ mod time_server;
 use std::time::Duration;
 
 pub use broker::{Broker, free_port};
-pub use client::{Subscriber, publish, publish_at};
+pub use client::{Login, Subscriber, publish, publish_as, publish_at};
 pub use faketime::faketime;
 pub use proxy::{Mode, Proxy};
 pub use time_server::{Manner, PACKET, Seconds, TimeServer, kiss};
