@@ -81,11 +81,14 @@ pub enum AgentError {
 }
 
 impl AgentError {
-    /// Whether another configuration would do, and nothing else.
-    pub fn is_of_configuration(&self) -> bool {
+    /// Whether another configuration or another program would do, and no further try with these.
+    pub fn is_lasting(&self) -> bool {
         match self {
-            Self::Restore { source: RestoreError::Changed(_), .. } => true,
-            Self::Restore { .. } | Self::Store(_) | Self::Damaged(_) => false,
+            Self::Restore {
+                source: RestoreError::Changed(_) | RestoreError::Version(_), ..
+            } => true,
+            Self::Store(error) => error.is_newer(),
+            Self::Damaged(_) => false,
         }
     }
 }

@@ -9,7 +9,7 @@ use std::io::{self, BufRead, BufReader, BufWriter, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -155,6 +155,11 @@ impl Failure {
     }
 }
 
+/// The command line: for manual pages and the completions of shells.
+pub fn command() -> clap::Command {
+    Cli::command()
+}
+
 /// Runs the command of this process.
 pub fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
@@ -252,7 +257,7 @@ fn run_agent(files: Vec<PathBuf>, logging: Logging) -> Result<ExitCode, Failure>
     let life =
         async { agent::run(config, &clock, Notify::from_env(), asked_to_end(), reloads).await };
     runtime.block_on(life).map_err(|error| {
-        let code = if error.is_of_configuration() { exit::CONFIG } else { exit::IO_ERROR };
+        let code = if error.is_lasting() { exit::CONFIG } else { exit::IO_ERROR };
         Failure::new(code, error)
     })?;
     Ok(ExitCode::SUCCESS)

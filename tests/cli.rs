@@ -216,6 +216,24 @@ fn a_store_that_another_agent_has_open_is_refused_and_left_alone() {
 }
 
 #[test]
+fn a_store_of_a_newer_program_is_refused_for_good_and_left_alone() {
+    let place = Place::new(GOOD);
+    let mut first = Running::start(place.command(&["run"]));
+    first.hears("store open");
+    drop(first);
+    let note = place.path("store/written-by");
+    let this = fs::read_to_string(&note).expect("it says who wrote it");
+    assert!(this.starts_with(concat!("tidegate ", env!("CARGO_PKG_VERSION"), ", store format ")));
+    let next = "tidegate 9.8.7, store format 999, records 200";
+    fs::write(&note, next).expect("the directory is ours");
+    let install = "install tidegate 9.8.7 again, or move the directory away";
+    // What cannot be better at the next start leaves with the code that a unit does not start again.
+    fails(&place.run(&["run"]), CONFIG, &[&place.path("store"), next, this.trim_end(), install]);
+    let beside = fs::read_dir(place.dir.path()).expect("it is ours").count();
+    assert_eq!((beside, fs::read_to_string(&note).expect("it is there")), (2, next.into()));
+}
+
+#[test]
 fn asked_to_end_while_it_starts_it_leaves_cleanly() {
     let place = Place::new(GOOD);
     for _ in 0..5 {

@@ -192,6 +192,21 @@ fn a_newer_format_is_refused_and_nothing_is_moved() {
 }
 
 #[test]
+fn a_store_that_a_newer_program_noted_is_not_taken_for_a_damaged_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("store");
+    drop(open(&path));
+    fs::write(path.join("written-by"), "tidegate 9.8.7, store format 9, records 1\n").unwrap();
+    // Another database altogether.
+    fs::write(path.join("db"), b"tree".repeat(4_096)).unwrap();
+    let files = || fs::read_dir(&path).unwrap().count();
+    let before = files();
+    let error = recovery::open(&path, options(8)).err().expect("it is refused");
+    assert!(matches!(error, StoreError::Newer { .. }), "{error}");
+    assert_eq!((files(), fs::read_dir(dir.path()).unwrap().count()), (before, 1));
+}
+
+#[test]
 fn what_is_whole_in_a_damaged_store_is_carried_over_to_a_new_one() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("store");

@@ -12,7 +12,7 @@ use crate::engine::restore::{RestoreError, Restorer};
 use crate::engine::settings::Settings;
 use crate::ids::Generation;
 use crate::notify::Notify;
-use crate::store::{OpenOptions, Opened, Outbox, SledStore, Store, StoreError, recovery};
+use crate::store::{OpenOptions, Opened, Outbox, SledStore, Store, StoreError, recovery, writer};
 use crate::time::Now;
 
 /// What the service manager is told meanwhile.
@@ -72,6 +72,7 @@ fn restorer(
         let path = config.store.path.display().to_string();
         AgentError::Restore { path, source }
     })?;
+    writer::note(store.path())?;
     Ok((store, restorer, options))
 }
 

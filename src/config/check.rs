@@ -146,9 +146,9 @@ pub(super) fn config(layers: Layers) -> Result<Config, ConfigErrors> {
 
 fn store(review: &mut Review<'_>, raw: raw::Store) -> Store {
     let table = KeyPath::top("store");
-    let path = raw.path.unwrap_or_else(|| "/var/lib/tidegate".into());
+    let path = raw.path.unwrap_or_else(|| "/var/lib/tidegate/store".into());
     if path.as_os_str().is_empty() {
-        review.refuse(&table.key("path"), "empty; write a directory: \"/var/lib/tidegate\"");
+        review.refuse(&table.key("path"), "empty; write a directory: \"/var/lib/tidegate/store\"");
     }
     Store {
         path,

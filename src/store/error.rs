@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
+use super::writer::Writer;
+
 /// Why a store cannot be opened, read or written.
 #[derive(Debug, Error)]
 pub enum StoreError {
@@ -50,6 +52,20 @@ pub enum StoreError {
         found: u16,
         /// Highest format that is read.
         supported: u16,
+    },
+    /// Written by a program whose stores this one cannot read; it has left a note of that.
+    #[error(
+        "{path}: written by {writer}; this is {this}: \
+         install tidegate {} again, or move the directory away to start afresh",
+        writer.program
+    )]
+    Newer {
+        /// The store.
+        path: PathBuf,
+        /// Who wrote it.
+        writer: Box<Writer>,
+        /// This program.
+        this: Box<Writer>,
     },
     /// What is on the disk makes no sense.
     #[error("{path}: damaged: {detail}")]
@@ -103,6 +119,11 @@ impl StoreError {
     /// Whether what is on the disk is the trouble, not access to it: [`super::recovery`] can help.
     pub fn is_damage(&self) -> bool {
         matches!(self, Self::Corrupt { .. })
+    }
+
+    /// Whether a newer program wrote the store: it cannot be used by this one, however often it is tried.
+    pub fn is_newer(&self) -> bool {
+        matches!(self, Self::NewerFormat { .. } | Self::Newer { .. })
     }
 
     /// What the system said of `path`.

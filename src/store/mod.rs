@@ -65,6 +65,7 @@ pub mod recovery;
 pub mod sled;
 pub mod subscriptions;
 mod trees;
+pub mod writer;
 
 pub use self::entry::{Entry, Summary};
 pub use self::error::StoreError;

@@ -37,7 +37,7 @@ use super::error::StoreError;
 use super::keys;
 use super::sled::{OpenOptions, SledStore};
 use super::trees::{Trees, snapshots, sync_parent};
-use super::{Batch, Store};
+use super::{Batch, Store, writer};
 use crate::ids::OutboxSeq;
 
 /// How many damaged stores are kept; the oldest is removed for a further one.
@@ -98,6 +98,7 @@ pub enum Kept {
 pub fn open(path: &Path, options: OpenOptions) -> Result<Opened, StoreError> {
     let path = &resolved(path);
     finish_interrupted(path).map_err(|error| StoreError::io(path, error))?;
+    writer::refuse_newer(path)?;
     let unfinished = begin_open(path).map_err(|error| StoreError::io(path, error))?;
     if unfinished >= UNFINISHED_OPENS {
         let cause = format!("{}: damaged: {unfinished} opens did not end", path.display());

@@ -5,13 +5,13 @@
 //! have been given up. Where that cannot be written it is said, and the agent goes on without.
 
 use std::collections::BTreeSet;
-use std::fs::{self, File};
-use std::io::{self, ErrorKind, Write};
+use std::fs;
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 use tracing::warn;
 
-use super::trees::sync_parent;
+use super::trees::replace;
 
 const FILE: &str = "subscriptions.json";
 
@@ -50,7 +50,8 @@ impl Subscriptions {
         if filters == self.written {
             return;
         }
-        match replace(&self.path, &filters) {
+        let text = serde_json::to_vec(&filters).map_err(io::Error::from);
+        match text.and_then(|text| replace(&self.path, &text)) {
             Ok(()) => self.written = filters,
             Err(error) => {
                 warn!(path = %self.path.display(), %error, "what is subscribed is not written down");
@@ -65,16 +66,6 @@ fn read(path: &Path) -> io::Result<BTreeSet<String>> {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(BTreeSet::new()),
         Err(error) => Err(error),
     }
-}
-
-/// The whole of it or what was there before, whenever the power goes.
-fn replace(path: &Path, filters: &BTreeSet<String>) -> io::Result<()> {
-    let new = path.with_extension("new");
-    let mut file = File::create(&new)?;
-    file.write_all(&serde_json::to_vec(filters)?)?;
-    file.sync_all()?;
-    fs::rename(&new, path)?;
-    sync_parent(path)
 }
 
 #[cfg(test)]

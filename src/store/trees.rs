@@ -278,6 +278,16 @@ fn sync_once(path: &Path) -> Result<File, StoreError> {
     Ok(log)
 }
 
+/// Writes the file at `path`: all of `content`, or what was there before, whenever the power goes.
+pub(super) fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
+    let new = path.with_extension("new");
+    let mut file = File::create(&new)?;
+    file.write_all(content)?;
+    file.sync_all()?;
+    fs::rename(&new, path)?;
+    sync_parent(path)
+}
+
 /// Makes the directory entry of `path` durable.
 pub(super) fn sync_parent(path: &Path) -> io::Result<()> {
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
