@@ -129,7 +129,7 @@ step 300 'doc tests' cargo test --doc
 has mosquitto mosquitto || true
 has faketime faketime || true
 has sqlite3 sqlite3 || true
-has groff groff || true
+has groff-base groff || true
 # Its package starts a service that sets the host's clock: it is installed only where nothing would start it.
 if [[ -d /run/systemd/system ]] && ! { command -v chronyd || [[ -x /usr/sbin/chronyd ]]; } >/dev/null; then
     absent+=('chrony: missing, and installing it would change who keeps this host'"'"'s clock')
