@@ -10,7 +10,7 @@ use crate::engine::effect::Effects;
 use crate::engine::input::Input;
 use crate::status::question::{Answer, Ask, PAGE, Page};
 use crate::status::socket::Request;
-use crate::store::{Entry, Outbox, Store, StoreError};
+use crate::store::{Entry, Outbox, Store, StoreError, ownership};
 use crate::time::Now;
 use crate::wire::encode::{Identity, encode};
 
@@ -55,6 +55,15 @@ pub fn store_name(config: &Config) -> String {
 /// # Errors
 /// There is no store, or it cannot be used: an agent that runs has it to itself.
 pub fn answer_from_store(config: &Config, now: Now, ask: &Ask) -> Result<Answer, AgentError> {
+    let answer = from_store(config, now, ask);
+    // Even where it could not be answered.
+    let given = ownership::give_back(&config.store.path);
+    let answer = answer?;
+    given?;
+    Ok(answer)
+}
+
+fn from_store(config: &Config, now: Now, ask: &Ask) -> Result<Answer, AgentError> {
     let (mut store, mut engine) = read_store(config, now)?;
     let Ask::Forget { region, device, .. } = ask else {
         return Ok(read(&engine, ask, usize::MAX));

@@ -78,7 +78,7 @@ impl Config {
 
     fn commits_without_end(&self) -> Option<Finding> {
         (self.store.commit_interval < SECOND).then(|| {
-            let message = "each commit writes about 24 KB whatever is in it, and at worst there is one for each message, \
+            let message = "each commit writes about 12 KB and 2.4 times what changed, and at worst there is one for each message, \
                            which wears flash; events and alerts are committed at once anyway: write 10s";
             self.warn(&KeyPath::dotted("store.commit-interval"), message)
         })

@@ -65,7 +65,9 @@ pub(super) fn shown(path: &KeyPath, value: String) -> String {
 /// A password in the place of its file's name is none, and neither is a key.
 fn is_path(value: &str) -> bool {
     let value = value.trim_start_matches(['"', '\'']);
-    !value.contains("-----") && value.strip_prefix('/').is_some_and(|rest| rest.contains('/'))
+    let is_one = value.strip_prefix('/').is_some_and(|rest| rest.contains('/'))
+        || ["./", "../", "credential:"].iter().any(|start| value.starts_with(start));
+    is_one && !value.contains("-----")
 }
 
 /// A table with a secret in it, as TOML or JSON, or an address with a login.

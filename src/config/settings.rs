@@ -63,10 +63,10 @@ impl Config {
         link.files().into_iter().filter(|(_, file)| file.is_within_reach()).filter_map(
             move |(key, file)| {
                 let error = file.read().err()?;
-                Some(
-                    self.layers
-                        .finding(&table.key(key), format!("the file cannot be read: {error}")),
-                )
+                let message = format!(
+                    "the file cannot be read: {error}; it has to be there, and readable by the user of the agent"
+                );
+                Some(self.layers.finding(&table.key(key), message))
             },
         )
     }

@@ -16,6 +16,9 @@ impl Config {
         let clock = &self.clock;
         let asked: Vec<_> = clock.servers.iter().map(ToString::to_string).collect();
         let whose = match (clock.source, asked.is_empty()) {
+            (clock::Source::System, _) | (clock::Source::Auto, true) if clock.trust_host => {
+                return "clock: the host's, which is trusted".to_owned();
+            }
             (clock::Source::System, _) => "the host's, as the kernel judges it".to_owned(),
             (clock::Source::Auto, true) => {
                 "the host's, where the kernel says that it is kept".to_owned()

@@ -116,7 +116,7 @@ impl Config {
     fn layer(&self, path: &KeyPath, patch: PolicyPatch, policy: Policy) -> Vec<Finding> {
         let advice = [
             ("lateness", patch.lateness.and_then(lateness)),
-            ("idle-timeout", patch.idle_timeout.and_then(idle_timeout)),
+            ("idle-timeout", patch.idle_timeout.and_then(|timeout| idle_timeout(timeout, policy))),
             ("allowed-lateness", patch.allowed_lateness.and_then(allowed_lateness)),
             ("interval", patch.interval.and_then(|interval| interval_of(interval, policy))),
             ("offline-after", patch.offline_after.and_then(|after| offline_after(after, policy))),
@@ -272,13 +272,19 @@ fn lateness(span: Span) -> Option<String> {
     Some(message.to_owned())
 }
 
-fn idle_timeout(span: Span) -> Option<String> {
-    let usual = Span::from_mins(1)..=Span::from_mins(5);
+fn idle_timeout(span: Span, policy: Policy) -> Option<String> {
+    let slow = policy.interval.map_or(Span::ZERO, beyond);
+    let usual = Span::from_mins(1)..=Span::from_mins(5).max(slow);
     (!usual.contains(&span)).then(|| {
-        "outside 1 to 5 minutes (5 for meters): a shorter one takes slow devices for silent ones, \
-         a longer one keeps the results of silent ones waiting"
+        "outside 1 to 5 minutes (5 for meters, more only for devices with a longer interval): a shorter one takes slow devices \
+         for silent ones, a longer one keeps the results of silent ones waiting"
             .to_owned()
     })
+}
+
+/// An idle timeout for devices that report so often: one report may be late by a third, or by five minutes.
+fn beyond(interval: Span) -> Span {
+    Span(interval.0.saturating_add((interval.0 / 3).max(Span::from_mins(5).0)))
 }
 
 fn allowed_lateness(span: Span) -> Option<String> {
@@ -297,6 +303,9 @@ fn offline_after(after: Span, policy: Policy) -> Option<String> {
 fn interval_of(span: Span, policy: Policy) -> Option<String> {
     (span >= policy.idle_timeout).then(|| {
         let idle = spoken(policy.idle_timeout);
-        format!("not below idle-timeout ({idle}): the device is idle between any two messages")
+        let enough = spoken(beyond(span));
+        format!(
+            "not below idle-timeout ({idle}): the device is idle between any two messages; write idle-timeout = \"{enough}\""
+        )
     })
 }

@@ -23,7 +23,7 @@ const LONGEST: u64 = 64 << 20;
 #[derive(Debug, thiserror::Error)]
 pub enum AskError {
     /// Nobody listens who is meant.
-    #[error("the agent cannot be reached: {}", .0.join("; "))]
+    #[error("the agent cannot be reached: {}; does it run? systemctl status tidegate", .0.join("; "))]
     Nobody(Vec<String>),
     /// Somebody listens at one of these places, and not to this user.
     #[error("only root, and the user and group of the agent, may ask it: {}", .0.join("; "))]

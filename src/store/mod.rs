@@ -61,6 +61,7 @@ pub mod keys;
 mod log;
 pub mod memory;
 pub mod outbox;
+pub mod ownership;
 pub mod recovery;
 pub mod sled;
 pub mod subscriptions;

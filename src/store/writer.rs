@@ -62,7 +62,7 @@ impl std::fmt::Display for Writer {
 ///
 /// # Errors
 /// [`StoreError::Newer`].
-pub(super) fn refuse_newer(path: &Path) -> Result<(), StoreError> {
+pub fn refuse_newer(path: &Path) -> Result<(), StoreError> {
     match Writer::of(path) {
         Some(writer) if writer.format > FORMAT || writer.records > VERSION => {
             let (path, this) = (path.to_owned(), Writer::this());

@@ -14,6 +14,7 @@ use super::{Cause, Section, bytes};
 use crate::agent::status_places;
 use crate::config::Config;
 use crate::status::asking::{AskError, ask_at};
+use crate::store::writer;
 
 /// What the store takes besides what waits in it, and what the file system needs to go on.
 const ROOM: u64 = 32 << 20;
@@ -43,6 +44,9 @@ pub(super) fn section(config: &Config, service: &Service) -> Section {
     };
     if !writable(&mut section, path, there, service) {
         return section;
+    }
+    if let Err(newer) = writer::refuse_newer(path) {
+        section.bad(Cause::Configuration, newer.to_string());
     }
     if let Some(process) = service.process {
         let user = service.user.map(User::name).unwrap_or_default();

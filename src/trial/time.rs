@@ -109,7 +109,8 @@ fn conclude(mut section: Section, settings: &Settings, inquiry: &Inquiry) -> Sec
         }
         Agreement::Nobody => section.bad(
             Cause::Unreachable,
-            "no time server answers and nothing else says what time it is: the agent would hold all messages",
+            "no time server answers and nothing else says what time it is: the agent would hold all messages; see that names are \
+             resolved and UDP port 123 is open, or set clock.trust-host = true if the host's clock is right",
         ),
     }
     section

@@ -379,3 +379,29 @@ fn fifty_thousand_devices_are_listed_and_not_for_everybody() {
     agent.stop();
     assert_eq!(listed(&setup), running);
 }
+
+#[test]
+fn what_root_reads_of_a_stopped_agent_stays_that_of_its_user() {
+    if std::fs::metadata("/proc/self").expect("procfs").uid() != 0 {
+        println!("skipped: reading as root, by somebody who is not");
+        return;
+    }
+    let setup = Setup::new();
+    let mut agent = setup.agent();
+    agent.hears("caught up");
+    agent.stop();
+    let store = setup.dir().join("store");
+    let files = || {
+        let below = |dir| std::fs::read_dir(dir).expect("it is a directory");
+        let all = below(&store).chain(below(&store.join("blobs")));
+        all.map(|entry| entry.expect("it is there").path()).chain([store.clone()])
+    };
+    files().for_each(|path| {
+        std::os::unix::fs::chown(path, Some(65_534), Some(65_534)).expect("root may");
+    });
+    assert_eq!(device(&setup, &["list"]), (Some(0), String::new()));
+    for path in files() {
+        let owner = std::fs::metadata(&path).expect("it is there").uid();
+        assert_eq!(owner, 65_534, "{}", path.display());
+    }
+}
