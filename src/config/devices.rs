@@ -132,11 +132,14 @@ pub(super) fn expect(review: &mut Review<'_>, declared: &[Declared], sources: &m
 /// The regions that devices of a source can be of, where none depends on a message.
 fn constants(source: &Source) -> Option<BTreeSet<&str>> {
     let statuses = source.statuses.iter().map(|status| &status.region);
-    let constant = |region| match region {
-        &Reference::Const(ref text) => Some(text.as_str()),
-        Reference::Topic(_) | Reference::Item(_) | Reference::Root(_) => None,
-    };
     std::iter::once(&source.spec.region).chain(statuses).map(constant).collect()
+}
+
+fn constant(region: &Reference) -> Option<&str> {
+    match region {
+        Reference::Const(text) => Some(text.as_str()),
+        Reference::Topic(_) | Reference::Item(_) | Reference::Root(_) => None,
+    }
 }
 
 /// More mistakes in one file than anybody reads at once.
