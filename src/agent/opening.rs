@@ -108,7 +108,7 @@ pub(super) fn restore_again(
     };
     if let Some(loss) = restorer.losses().first() {
         let lost = format!(
-            "the store has lost something ({loss}): restart the agent, which carries on without"
+            "{loss}, would be lost: restart the agent, which carries on without, under a new generation"
         );
         return Ok(Err(lost));
     }

@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::io;
+use std::path::Path;
 use std::sync::Arc;
 
 use super::check::Review;
@@ -142,6 +144,12 @@ fn constant(region: &Reference) -> Option<&str> {
     }
 }
 
+/// Longest list of devices in a file, in bytes: 200,000 names of 80.
+const LONGEST_FILE: u64 = 16 << 20;
+
+/// Longest `region/device`, in bytes; a topic has at most 65,535.
+const LONGEST_NAME: usize = 1_024;
+
 /// More mistakes in one file than anybody reads at once.
 const MOST_MISTAKES: usize = 20;
 
@@ -159,7 +167,7 @@ fn named(
     }
     if let Some(file) = &raw.names_file {
         let path = path.key("names-file");
-        match fs::read_to_string(file) {
+        match read(file) {
             Ok(text) => add_lines(&mut all, &text, |mistake| review.refuse(&path, mistake)),
             Err(error) => review.refuse(&path, format!("cannot be read: {error}")),
         }
@@ -167,9 +175,23 @@ fn named(
     all
 }
 
+/// A file that is one, and of a size that a list of devices may have: whatever else is named must not hang the agent, nor
+/// fill its memory.
+fn read(file: &Path) -> io::Result<String> {
+    let found = fs::metadata(file)?;
+    if !found.is_file() {
+        return Err(io::Error::other("it is no regular file"));
+    }
+    if found.len() > LONGEST_FILE {
+        return Err(io::Error::other("it is longer than 16 MiB"));
+    }
+    fs::read_to_string(file)
+}
+
 /// Adds `region/device`; the first slash divides them.
 fn add(all: &mut BTreeSet<(RegionId, DeviceId)>, name: &str) -> Result<(), &'static str> {
     match name.split_once('/') {
+        _ if name.len() > LONGEST_NAME => Err("too long to be part of a topic"),
         Some((region, device)) if !region.is_empty() && !device.is_empty() => {
             let is_new = all.insert((region.into(), device.into()));
             if is_new { Ok(()) } else { Err("named twice; leave one out") }

@@ -13,6 +13,11 @@ pub enum Loss {
     Gateway,
     /// Watermarks of a region, by number. They are worked out from its devices again.
     Region(usize),
+    /// Name of a source that the configuration no longer has: its devices are forgotten, and with them which of their
+    /// windows were told.
+    Source(String),
+    /// Name of a metric that the configuration no longer has, of which open windows hold values.
+    Metric(String),
     /// Number or name of a device that is forgotten, with its open windows.
     Device(String),
     /// Name of a device of which nothing says how far it was.
@@ -48,6 +53,15 @@ impl fmt::Display for Loss {
             Self::Layout => f.write_str("the names of windows, metrics and sources"),
             Self::Gateway => f.write_str("listened time and books"),
             Self::Region(number) => write!(f, "watermarks of region number {number}"),
+            Self::Source(name) => {
+                write!(f, "the devices of source {name}, which the configuration no longer has")
+            }
+            Self::Metric(name) => {
+                write!(
+                    f,
+                    "what open windows have of metric {name}, which the configuration no longer has"
+                )
+            }
             Self::Device(device) => write!(f, "device {device}"),
             Self::Progress(device) => write!(f, "progress of device {device}"),
             Self::Presence(device) => write!(f, "presence of device {device}"),

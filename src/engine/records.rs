@@ -320,7 +320,7 @@ pub(super) fn read_pane_progress<'a>(
 pub(super) fn read_pane_record(
     pane: &mut Pane,
     mut r: Reader<'_>,
-    place: impl Fn(usize) -> Option<usize>,
+    mut place: impl FnMut(usize) -> Option<usize>,
 ) -> Option<()> {
     pane.emission = read_emission(&mut r)?;
     pane.in_region = r.u8()? != 0;
@@ -333,7 +333,8 @@ pub(super) fn read_pane_record(
         samples.last = EventTime(r.signed()?.wrapping_add(pane.start.0));
         for metric in 0..r.small::<usize>()? {
             let gauge = read_gauge(r, pane.start)?;
-            if let Some(mine) = place(metric).and_then(|at| samples.metrics.get_mut(at)) {
+            let now = if gauge.count > 0 { place(metric) } else { None };
+            if let Some(mine) = now.and_then(|at| samples.metrics.get_mut(at)) {
                 *mine = gauge;
             }
         }
@@ -369,7 +370,7 @@ pub(super) fn rollup_record(pane: &RegionPane, asked: &[Aggregates]) -> Vec<u8> 
 pub(super) fn read_rollup_record(
     value: &[u8],
     metrics: usize,
-    place: impl Fn(usize) -> Option<usize>,
+    mut place: impl FnMut(usize) -> Option<usize>,
 ) -> Option<RegionPane> {
     let mut r = Reader(value);
     let start = EventTime(r.signed()?);
@@ -378,7 +379,8 @@ pub(super) fn read_rollup_record(
     (settled.count, settled.stamped, settled.reporting) = (r.small()?, r.small()?, r.small()?);
     for metric in 0..r.small::<usize>()? {
         let merged = (read_gauge(&mut r, start)?, r.float()?);
-        if let Some(mine) = place(metric).and_then(|at| settled.metrics.get_mut(at)) {
+        let now = if merged.0.count > 0 { place(metric) } else { None };
+        if let Some(mine) = now.and_then(|at| settled.metrics.get_mut(at)) {
             *mine = merged;
         }
     }

@@ -1,19 +1,19 @@
 //! A restored engine: the records of a store, read under the configuration of today.
 //!
 //! Metrics are matched by name: one that is new starts empty, one that is gone is dropped. Devices of a source that is
-//! gone are forgotten. But windows that are still open are never thrown away: a configuration that cannot carry them on
+//! gone are forgotten. Both are losses where something of them was told or may be told again. But windows that are still open are never thrown away: a configuration that cannot carry them on
 //! is refused.
 //!
 //! Records that are missing or cannot be read are done without ([`Loss`]). Each record names what it belongs to by
 //! number, so a gap in the numbers is one lost device or region and mixes nothing up; what is left is then written anew
 //! under numbers without gaps.
 
+mod layout;
 mod numbers;
 
 use std::collections::BTreeSet;
 
 use crate::engine::Engine;
-use crate::engine::codec::Reader;
 use crate::engine::dedup::{Memory, Recogniser};
 use crate::engine::loss::Loss;
 use crate::engine::pane::Pane;
@@ -21,11 +21,12 @@ use crate::engine::records::{
     Identity, read_device_record, read_identity, read_pane_progress, read_pane_record,
     read_region_record, read_rollup_record,
 };
+use crate::engine::restore::layout::Layout;
 use crate::engine::restore::numbers::Numbers;
 use crate::engine::settings::Settings;
 use crate::engine::snapshot::{
     DEVICE, GATEWAY, HELD, IDENTITY, LAYOUT, OLDEST, PANE, PRESENCE, REGION, ROLLUP, SEED, SEEN,
-    UNSETTLED, VERSION, layout, read_pane_key,
+    UNSETTLED, VERSION, read_pane_key,
 };
 use crate::ids::Generation;
 use crate::time::{ArrivalTime, EventTime, Span};
@@ -64,56 +65,6 @@ pub struct Restorer {
     /// Whether there was a layout, and a record of the gateway.
     has: [bool; 2],
     losses: Vec<Loss>,
-}
-
-/// Where the windows, metrics and sources of the store stand in the configuration of today.
-#[derive(Debug, Default)]
-struct Layout {
-    windows: Vec<(String, Option<usize>)>,
-    metrics: Vec<Option<usize>>,
-    sources: Vec<SourceLayout>,
-    changed: bool,
-}
-
-#[derive(Debug)]
-struct SourceLayout {
-    now: Option<usize>,
-    /// Metrics by the numbers of the store's layout.
-    metrics: Vec<usize>,
-}
-
-impl Layout {
-    fn read(value: &[u8], settings: &Settings) -> Option<Self> {
-        let mut r = Reader(value);
-        r.u8()?;
-        // Another version alone needs no other numbers.
-        let changed = value[1..] != layout(settings)[1..];
-        let mut read = Self { changed, ..Self::default() };
-        for _ in 0..r.small::<usize>()? {
-            let (name, size, offset) = (r.text()?, Span(r.signed()?), Span(r.signed()?));
-            let now = settings.windows.iter().position(|window| {
-                window.name.as_str() == name && window.size == size && window.offset == offset
-            });
-            read.windows.push((name.to_owned(), now));
-        }
-        for _ in 0..r.small::<usize>()? {
-            let name = r.text()?;
-            read.metrics.push(settings.metrics.iter().position(|m| m.name.as_str() == name));
-        }
-        for _ in 0..r.small::<usize>()? {
-            let (name, base) = (r.text()?, r.small::<usize>()?);
-            let metrics = (0..r.small::<usize>()?).map(|_| r.small()).collect::<Option<_>>()?;
-            for _ in 0..r.small::<usize>()? {
-                r.small::<usize>()?; // multiples are matched pane by pane
-            }
-            let base = read.windows.get(base)?.1;
-            let now = settings.sources.iter().position(|source| {
-                source.profile.source().as_str() == name && Some(source.base) == base
-            });
-            read.sources.push(SourceLayout { now, metrics });
-        }
-        Some(read)
-    }
 }
 
 impl Restorer {
@@ -227,6 +178,10 @@ impl Restorer {
         match (region, self.then.sources.get(identity.source)) {
             (Some(region), Some(source)) => {
                 let now = source.now;
+                let gone = Loss::Source(source.name.clone());
+                if now.is_none() && !self.losses.contains(&gone) {
+                    self.losses.push(gone);
+                }
                 let index = now.map(|now| self.engine.insert_device(now, region, identity.name));
                 if let Some(index) = index {
                     self.engine.devices[index].heard = Span::ZERO; // until its progress is read
@@ -316,12 +271,28 @@ impl Restorer {
         let then = self.then.sources.iter().find(|then| then.now == Some(device.source))?;
         let size = settings.windows[window].size;
         let mut pane = Pane::new(window, start, size, source.metrics.len());
+        let mut gone = Vec::new();
         read_pane_record(&mut pane, rest, |number| {
-            let metric = self.then.metrics.get(*then.metrics.get(number)?).copied().flatten()?;
-            source.metrics.iter().position(|mine| mine.metric == metric)
+            let number = *then.metrics.get(number)?;
+            let metric = self.then.metric(number, &mut gone)?;
+            let now = source.metrics.iter().position(|mine| mine.metric == metric);
+            // It is there, and this source has none of it any more.
+            gone.extend(now.is_none().then_some(number));
+            now
         })?;
         device.panes.push(pane);
+        self.note_gone(&gone);
         Some(())
+    }
+
+    /// Metrics of the store that had values in something open, and have no place for them.
+    fn note_gone(&mut self, gone: &[usize]) {
+        for (name, _) in gone.iter().filter_map(|number| self.then.metrics.get(*number)) {
+            let loss = Loss::Metric(name.clone());
+            if !self.losses.contains(&loss) {
+                self.losses.push(loss);
+            }
+        }
     }
 
     fn take_rollup(&mut self, rest: &[u8], value: &[u8]) -> Option<()> {
@@ -329,11 +300,13 @@ impl Restorer {
         self.losses.extend(self.regions.refer(number).map(Loss::Region));
         let region = self.regions.get(number);
         let metrics = self.engine.settings.metrics.len();
-        let place = |metric: usize| self.then.metrics.get(metric).copied().flatten();
+        let mut gone = Vec::new();
+        let place = |number: usize| self.then.metric(number, &mut gone);
         let read = self.then.windows.get(window).zip(read_rollup_record(value, metrics, place));
         match (region, read) {
             (Some(region), Some(((_, Some(now)), pane))) => {
                 self.engine.regions[region].panes.insert((end, *now), pane);
+                self.note_gone(&gone);
             }
             (Some(_), Some(((_, None), _))) => {} // nobody asks for it any more
             _ => {

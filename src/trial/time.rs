@@ -91,7 +91,7 @@ fn conclude(mut section: Section, settings: &Settings, inquiry: &Inquiry) -> Sec
         _ if asked == 0 => alone(&mut section, settings, inquiry),
         Agreement::Majority { ahead_us, .. } if ahead_us.saturating_abs() > OFF => {
             section.unwise(format!(
-                "the host's clock is {}: the agent goes by its own, which is right, and everything else on this machine \
+                "the host's clock is {}: the agent goes by the servers, and everything else on this machine \
                  does not; have it kept (chrony, ntpd, systemd-timesyncd)",
                 away(*ahead_us)
             ));

@@ -682,3 +682,34 @@ fn the_store_of_another_version_is_refused_and_says_what_to_do() {
         assert!(refused.to_string().contains("install the version that wrote it"));
     }
 }
+
+/// Its devices would be met anew, and an hour that was told of one could be told again as if it never had been.
+#[test]
+fn a_source_that_is_gone_is_a_loss_though_none_of_its_windows_is_open() {
+    let settings = || two_sources(Revisions::Immediate);
+    let messages = [(0, reading("north", "a", 0)), (4320, heartbeat("north", "a", 4320))];
+    let store = hearing(&messages, settings());
+    assert_eq!(panes(&store, 0).len() + panes(&store, 1).len(), 0, "all is final");
+    assert_eq!(restore(&store, settings()).expect("as it was").1, []);
+    let mut without = settings();
+    without.sources.remove(0);
+    let (_, losses) = restore(&store, without).expect("no window needs it");
+    assert_eq!(losses, [Loss::Source("meters".into())]);
+}
+
+/// A revision holds the whole window, so one without what was there would replace what was right.
+#[test]
+fn a_metric_that_is_gone_is_a_loss_where_a_window_that_may_be_told_again_has_values_of_it() {
+    let renamed = || {
+        let mut settings = two_sources(Revisions::Immediate);
+        settings.metrics[0].name = "another".into();
+        settings
+    };
+    let name = two_sources(Revisions::Immediate).metrics[0].name.to_string();
+    let settings = || two_sources(Revisions::Immediate);
+    let open = hearing(&[(0, reading("north", "a", 0))], settings());
+    let (_, losses) = restore(&open, renamed()).expect("it is carried on");
+    assert_eq!(losses, [Loss::Metric(name)]);
+    let empty = hearing(&[(0, heartbeat("north", "a", 0))], settings());
+    assert_eq!(restore(&empty, renamed()).expect("it is carried on").1, []);
+}
