@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use super::*;
-use crate::engine::codec::Writer;
+use crate::engine::codec::{Reader, Writer};
 use crate::engine::correction::DeviceClock;
 use crate::engine::effect::Effects;
 use crate::engine::input::{Ingress, Input, Publish, Topic};
