@@ -109,7 +109,14 @@ prepare() {
         needs "$gnu-gcc" "gcc-$gnu" "libc6-dev-$arch-cross" || return
         needs "$qemu" qemu-user-static || return
     fi
-    compiler || missing "Rust's standard library for $target (Debian: libstd-rust-web-dev:$arch; rustup target add $target)"
+    compiler || missing "Rust's standard library for $target (Debian: libstd-rust-web-dev:$arch; rustup target add $target)" || return
+    emulator=''
+    if [[ $target != "$host" ]]; then
+        # Debian's library for Rust brings a C library, and that is found first: only its own loader goes with it. With another
+        # one each thread that is made hangs.
+        emulator=$qemu
+        [[ -e $loader ]] || emulator+=" -L /usr/$gnu"
+    fi
 }
 
 # --- Building and running -------------------------------------------------------------------------------------------
@@ -118,11 +125,15 @@ prepare() {
 processor() {
     arch=$1
     case $arch in
-    arm64) target=aarch64-unknown-linux-gnu gnu=aarch64-linux-gnu qemu=qemu-aarch64-static ;;
-    armhf) target=armv7-unknown-linux-gnueabihf gnu=arm-linux-gnueabihf qemu=qemu-arm-static ;;
+    arm64)
+        target=aarch64-unknown-linux-gnu gnu=aarch64-linux-gnu
+        qemu=qemu-aarch64-static loader=/lib/ld-linux-aarch64.so.1
+        ;;
+    armhf)
+        target=armv7-unknown-linux-gnueabihf gnu=arm-linux-gnueabihf
+        qemu=qemu-arm-static loader=/lib/ld-linux-armhf.so.3
+        ;;
     esac
-    emulator="$qemu -L /usr/$gnu"
-    if [[ $target == "$host" ]]; then emulator=''; fi
     binary=target/$target/debug/tidegate
 }
 
