@@ -73,7 +73,7 @@ fn a_host_whose_clock_is_off_is_told_and_certificates_are_judged_by_the_right_ti
     };
     place.clock = format!("servers = {:?}\n", named(&servers.iter().collect::<Vec<_>>()));
     let told = check(&place);
-    told.line("time", "warning", &["the host's clock is", "h behind", "goes by its own"]);
+    told.line("time", "warning", &["the host's clock is", "h behind", "goes by the servers"]);
     told.leaves_with(0);
     // Nobody says what time it is: then it is the clock's fault, and not the certificate's.
     place.clock = "source = \"system\"\n".to_owned();
