@@ -178,16 +178,14 @@ impl Restorer {
         match (region, self.then.sources.get(identity.source)) {
             (Some(region), Some(source)) => {
                 let now = source.now;
-                let gone = Loss::Source(source.name.clone());
-                if now.is_none() && !self.losses.contains(&gone) {
-                    self.losses.push(gone);
-                }
+                let gone = now.is_none().then(|| Loss::Source(source.name.clone()));
                 let index = now.map(|now| self.engine.insert_device(now, region, identity.name));
                 if let Some(index) = index {
                     self.engine.devices[index].heard = Span::ZERO; // until its progress is read
                     self.without_progress.insert(index);
                 }
                 self.devices.place(number, index);
+                gone.into_iter().for_each(|loss| self.lose_once(loss));
             }
             _ => self.losses.push(Loss::Device(match identity.region_name {
                 Some(region) => format!("{region}/{}", identity.name),
@@ -287,11 +285,15 @@ impl Restorer {
 
     /// Metrics of the store that had values in something open, and have no place for them.
     fn note_gone(&mut self, gone: &[usize]) {
-        for (name, _) in gone.iter().filter_map(|number| self.then.metrics.get(*number)) {
-            let loss = Loss::Metric(name.clone());
-            if !self.losses.contains(&loss) {
-                self.losses.push(loss);
-            }
+        let metrics = gone.iter().filter_map(|number| self.then.metrics.get(*number));
+        let losses: Vec<_> = metrics.map(|(name, _)| Loss::Metric(name.clone())).collect();
+        losses.into_iter().for_each(|loss| self.lose_once(loss));
+    }
+
+    /// Notes what many records may lack alike.
+    fn lose_once(&mut self, loss: Loss) {
+        if !self.losses.contains(&loss) {
+            self.losses.push(loss);
         }
     }
 
