@@ -45,19 +45,25 @@ fn time_servers_that_contradict_each_other_or_are_silent() {
     told.line("time", "warning", &["no time server answers; the host's clock stands in"]);
 }
 
+/// A broker whose certificate ends with this year, and who signed it.
+fn with_tls(until: i32) -> (Broker, Authority) {
+    let mut broker = Broker::absent_with(
+        "cafile {dir}/ca.pem\ncertfile {dir}/server.pem\nkeyfile {dir}/server.key",
+    );
+    let authority = Authority::new("ours");
+    authority.write(&broker.dir().join("ca.pem"));
+    authority.sign(broker.dir(), "server", &["127.0.0.1"], until);
+    broker.run();
+    (broker, authority)
+}
+
 #[test]
 fn a_host_whose_clock_is_off_is_told_and_certificates_are_judged_by_the_right_time() {
     let Some(library) = faketime() else {
         println!("skipped: faketime is not installed");
         return;
     };
-    let mut broker = Broker::absent_with(
-        "cafile {dir}/ca.pem\ncertfile {dir}/server.pem\nkeyfile {dir}/server.key",
-    );
-    let authority = Authority::new("ours");
-    authority.write(&broker.dir().join("ca.pem"));
-    authority.sign(broker.dir(), "server", &["127.0.0.1"], 2080);
-    broker.run();
+    let (broker, _) = with_tls(2080);
     let servers: Vec<_> = (0..3).map(|_| TimeServer::start(Manner::ahead(0))).collect();
     let mut place = Place::at(broker.port());
     for side in [&mut place.broker, &mut place.upstream] {
@@ -87,14 +93,8 @@ fn certificates_that_end_within_a_month_are_told_before() {
         println!("skipped: faketime is not installed");
         return;
     };
-    let mut broker = Broker::absent_with(
-        "cafile {dir}/ca.pem\ncertfile {dir}/server.pem\nkeyfile {dir}/server.key",
-    );
-    let authority = Authority::new("ours");
-    authority.write(&broker.dir().join("ca.pem"));
-    authority.sign(broker.dir(), "server", &["127.0.0.1"], 2077);
+    let (broker, authority) = with_tls(2077);
     authority.sign(broker.dir(), "client", &["gw"], 2077);
-    broker.run();
     let mut place = Place::at(broker.port());
     let file = |name: &str| broker.dir().join(name);
     for side in [&mut place.broker, &mut place.upstream] {
