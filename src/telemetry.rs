@@ -1,18 +1,17 @@
 //! What the process says about itself: log lines on standard error.
 //!
 //! Quiet when all is well: warnings of everything, and this program's own few lines of information. `log.level` of the
-//! configuration says otherwise, also while the agent runs. `TIDEGATE_LOG` takes another filter, in the syntax of
-//! `tracing-subscriber`'s `EnvFilter`, and is stronger: `TIDEGATE_LOG=tidegate::ingress=debug`.
+//! configuration says otherwise, also while the agent runs. `TIDEGATE_LOG` takes another filter and is stronger: a list of
+//! `MODULE=LEVEL` and of levels, `TIDEGATE_LOG=warn,tidegate::ingress=debug`.
 
 use std::fmt;
 use std::io::{self, IsTerminal};
 
 use tracing::warn;
-use tracing_subscriber::EnvFilter;
-use tracing_subscriber::fmt::SubscriberBuilder;
-use tracing_subscriber::fmt::format::{DefaultFields, Format};
-use tracing_subscriber::reload;
+use tracing_subscriber::filter::{ParseError, Targets};
+use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{Registry, fmt as lines, reload};
 
 /// The environment variable with the filter.
 pub const FILTER_VARIABLE: &str = "TIDEGATE_LOG";
@@ -62,7 +61,7 @@ pub enum TelemetryError {
 pub struct Logging {
     /// The environment has said what is logged.
     is_fixed: bool,
-    exchange: Box<dyn Fn(EnvFilter) -> Result<(), reload::Error> + Send + Sync>,
+    filter: reload::Handle<Targets, Registry>,
 }
 
 impl fmt::Debug for Logging {
@@ -80,7 +79,7 @@ impl Logging {
             }
             return;
         }
-        let exchanged = directives(level).map(|filter| (self.exchange)(filter));
+        let exchanged = directives(level).map(|filter| self.filter.reload(filter));
         if !matches!(exchanged, Ok(Ok(()))) {
             warn!(level, "log.level cannot be followed");
         }
@@ -92,32 +91,25 @@ impl Logging {
 pub fn init(format: LogFormat, usual: &str) -> Result<Logging, TelemetryError> {
     let named = written(std::env::var(FILTER_VARIABLE).ok());
     let is_fixed = named.is_some();
-    let lines = lines(filter(named.as_deref(), usual)?);
-    // The handles are of as many types as there are formats.
-    macro_rules! started {
-        ($lines:expr) => {{
-            let lines = $lines.with_filter_reloading();
-            let handle = lines.reload_handle();
-            let started = lines.finish().try_init();
-            (started, Box::new(move |filter| handle.reload(filter)) as Box<_>)
-        }};
-    }
-    let (started, exchange): (_, Box<dyn Fn(EnvFilter) -> _ + Send + Sync>) = match format {
-        LogFormat::Json => started!(lines.json().flatten_event(true)),
-        LogFormat::Text if in_journal() => started!(lines.without_time()),
-        LogFormat::Text => started!(lines),
+    let (filter, handle) = reload::Layer::new(filter(named.as_deref(), usual)?);
+    let filtered = tracing_subscriber::registry().with(filter);
+    let lines = lines::layer().with_writer(io::stderr).with_ansi(io::stderr().is_terminal());
+    let started = match format {
+        LogFormat::Json => filtered.with(lines.json().flatten_event(true)).try_init(),
+        LogFormat::Text if in_journal() => filtered.with(lines.without_time()).try_init(),
+        LogFormat::Text => filtered.with(lines).try_init(),
     };
     started.map_err(|_| TelemetryError::Already)?;
-    Ok(Logging { is_fixed, exchange })
+    Ok(Logging { is_fixed, filter: handle })
 }
 
 fn written(value: Option<String>) -> Option<String> {
     value.filter(|value| !value.trim().is_empty())
 }
 
-fn filter(value: Option<&str>, usual: &str) -> Result<EnvFilter, TelemetryError> {
+fn filter(value: Option<&str>, usual: &str) -> Result<Targets, TelemetryError> {
     let text = value.unwrap_or(usual);
-    EnvFilter::try_new(text).map_err(|error| TelemetryError::Filter {
+    text.parse().map_err(|error: ParseError| TelemetryError::Filter {
         value: text.to_owned(),
         reason: error.to_string(),
     })
@@ -127,33 +119,24 @@ fn filter(value: Option<&str>, usual: &str) -> Result<EnvFilter, TelemetryError>
 /// (`warn,tidegate::ingress=debug`).
 ///
 /// # Errors
-/// What is wrong, and what would be right. `EnvFilter` takes any word for the name of a module.
-pub fn directives(level: &str) -> Result<EnvFilter, String> {
+/// What is wrong, and what would be right. `Targets` takes any word for the name of a module.
+pub fn directives(level: &str) -> Result<Targets, String> {
     let is_level = |word: &str| LEVELS.contains(&word);
     if is_level(level) {
         let text = DEFAULT_FILTER.replace("tidegate=info", &format!("tidegate={level}"));
-        return EnvFilter::try_new(text).map_err(|error| error.to_string());
+        return text.parse().map_err(|error: ParseError| error.to_string());
     }
     let stray = level.split(',').map(str::trim).find(|part| !is_level(part) && !part.contains('='));
     let wrong = match stray {
         Some("") => "a part is empty".to_owned(),
         Some(stray) => format!("`{stray}` is no level"),
-        None => match EnvFilter::try_new(level) {
+        None => match level.parse::<Targets>() {
             Ok(filter) => return Ok(filter),
             Err(error) => error.to_string(),
         },
     };
     let levels = LEVELS.join(", ");
     Err(format!("{wrong}; write one of {levels}, or directives: \"warn,tidegate::ingress=debug\""))
-}
-
-type Lines = SubscriberBuilder<DefaultFields, Format, EnvFilter, fn() -> io::Stderr>;
-
-fn lines(filter: EnvFilter) -> Lines {
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(io::stderr as fn() -> io::Stderr)
-        .with_ansi(io::stderr().is_terminal())
 }
 
 /// systemd sets it for services whose standard error goes to the journal.
@@ -175,7 +158,7 @@ mod tests {
     #[test]
     fn a_level_is_that_of_our_own_lines_and_any_other_word_is_a_mistake() {
         let of = |level: &str| directives(level).map(|filter| filter.to_string());
-        let usual = EnvFilter::try_new(DEFAULT_FILTER).unwrap().to_string();
+        let usual = DEFAULT_FILTER.parse::<Targets>().unwrap().to_string();
         assert_eq!(of(USUAL_LEVEL), Ok(usual));
         let debug = of("debug").unwrap();
         assert!(debug.contains("tidegate=debug") && debug.contains("rumqttc=error"), "{debug}");
