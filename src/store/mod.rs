@@ -63,6 +63,7 @@ pub mod memory;
 pub mod outbox;
 pub mod ownership;
 pub mod recovery;
+mod salvage;
 pub mod sled;
 pub mod subscriptions;
 mod trees;

@@ -30,15 +30,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ::sled::IVec;
-
-use super::entry::Entry;
 use super::error::StoreError;
-use super::keys;
 use super::sled::{OpenOptions, SledStore};
 use super::trees::{Trees, snapshots, sync_parent};
-use super::{Batch, Store, writer};
-use crate::ids::OutboxSeq;
+use super::{salvage, writer};
 
 /// How many damaged stores are kept; the oldest is removed for a further one.
 pub const KEEP_BROKEN: usize = 3;
@@ -241,13 +236,11 @@ fn rebuild(
     if let Some(last) = SledStore::last_generation(path) {
         options.new_generation = options.new_generation.after(last);
     }
-    let mut carrier = Carrier::new(SledStore::open(&rebuilt, options)?);
+    let new = SledStore::open(&rebuilt, options)?;
     // What cannot be opened at all is left behind whole. Each try of sled's mends something first.
     let tries = if salvage == Salvage::Readable { SALVAGE_TRIES } else { 0 };
-    if let Some(old) = (0..tries).find_map(|_| Trees::open(path).ok()) {
-        carrier.carry(&old)?;
-    }
-    let kept = carrier.finish()?;
+    let old = (0..tries).find_map(|_| Trees::open(path).ok());
+    let kept = salvage::carry(old.as_ref(), new)?;
     let moved_to = move_aside(path, path)?;
     fs::rename(&rebuilt, path)
         .and_then(|()| sync_parent(path))
@@ -285,106 +278,11 @@ fn broken_numbers(path: &Path) -> io::Result<Vec<u32>> {
     Ok(numbers)
 }
 
-/// Carries what can be read of a damaged store into a new one, in batches of bounded size.
-struct Carrier {
-    new: SledStore,
-    batch: Batch,
-    /// About how long the batch is.
-    bytes: usize,
-    state: u64,
-    outbox: u64,
-}
-
-impl Carrier {
-    const BATCH: usize = 256 * 1024;
-
-    fn new(new: SledStore) -> Self {
-        Self { new, batch: Batch::default(), bytes: 0, state: 0, outbox: 0 }
-    }
-
-    fn carry(&mut self, old: &Trees) -> Result<(), StoreError> {
-        let next_seq = old.get(&old.meta, keys::NEXT_SEQ).ok().flatten();
-        if let Some(Ok(bytes)) = next_seq.map(|bytes| bytes.as_ref().try_into()) {
-            self.new.continue_from(OutboxSeq(u64::from_be_bytes(bytes)))?;
-        }
-        self.sweep(old, &old.state, &[keys::STATE_HEAD], Self::carry_state)?;
-        self.sweep(old, &old.outbox, &[], Self::carry_entry)
-    }
-
-    /// Visits a tree from its start up to the first damage, then from its end down to it.
-    fn sweep(
-        &mut self,
-        old: &Trees,
-        tree: &::sled::Tree,
-        prefix: &[u8],
-        carry: impl Fn(&mut Self, &Trees, &IVec, &IVec) -> Result<(), StoreError>,
-    ) -> Result<(), StoreError> {
-        let mut reached = None;
-        let mut failed = Ok(());
-        let upward = old.walk(tree.scan_prefix(prefix), |key, head| {
-            reached = Some(key.clone());
-            failed = carry(self, old, key, head);
-            failed.is_ok()
-        });
-        failed?;
-        if upward.is_ok() {
-            return Ok(());
-        }
-        let mut failed = Ok(());
-        let _damage_again = old.walk(tree.scan_prefix(prefix).rev(), |key, head| {
-            if Some(key) <= reached.as_ref() {
-                return false;
-            }
-            failed = carry(self, old, key, head);
-            failed.is_ok()
-        });
-        failed
-    }
-
-    fn carry_state(&mut self, old: &Trees, key: &IVec, head: &IVec) -> Result<(), StoreError> {
-        let key = &key[1..];
-        let Ok((_, value)) = old.join(&old.state, head, |index| keys::state_chunk(key, index))
-        else {
-            return Ok(());
-        };
-        self.state += 1;
-        self.bytes += key.len() + value.len();
-        self.batch.state.changes.push((key.to_vec(), Some(value)));
-        self.commit_if_over(Self::BATCH)
-    }
-
-    fn carry_entry(&mut self, old: &Trees, key: &IVec, head: &IVec) -> Result<(), StoreError> {
-        let Some(seq) = keys::outbox_seq(key) else { return Ok(()) };
-        let value = old.join(&old.outbox, head, |index| keys::outbox_chunk(seq, index));
-        let Some(entry) = value.ok().and_then(|(_, bytes)| Entry::decode(&bytes)) else {
-            return Ok(());
-        };
-        self.outbox += 1;
-        self.bytes += entry.summary().size as usize;
-        self.batch.append.push((seq, entry));
-        self.commit_if_over(Self::BATCH)
-    }
-
-    fn commit_if_over(&mut self, limit: usize) -> Result<(), StoreError> {
-        if self.bytes <= limit {
-            return Ok(());
-        }
-        self.bytes = 0;
-        let batch = std::mem::take(&mut self.batch);
-        self.new.commit(&batch).map(drop)
-    }
-
-    /// Commits the rest and closes the new store.
-    fn finish(mut self) -> Result<Kept, StoreError> {
-        self.commit_if_over(0)?;
-        Ok(Kept::Part { state: self.state, outbox: self.outbox })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::ids::Generation;
+    use crate::store::Store as _;
     use crate::time::ArrivalTime;
 
     fn open_with(path: &Path, generation: u64) -> Opened {

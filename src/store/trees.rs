@@ -10,6 +10,7 @@
 //! - It lets go of its lock a moment after it is closed: an open waits for that.
 //! - Its own flusher would wake the disk twice a second: it is off.
 //! - It keeps pages that it has replaced for as long as nobody looks at it: see `free_old_pages`.
+//! - To go backwards through a tree (`rev`, `last`) brings a constant of 1 MiB into the program: nothing here does.
 
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, Write};
