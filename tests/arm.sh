@@ -151,7 +151,7 @@ cross() {
 # stay on: a count that fits 64 bits only is found by them.
 quick() {
     CARGO_PROFILE_DEV_OPT_LEVEL=1 CARGO_PROFILE_DEV_DEBUG=0 CARGO_INCREMENTAL=0 \
-        cross test --features phases --lib --bins --test golden "$@"
+        cross test --features phases --lib --bins --test golden --test portable "$@"
 }
 
 # What is shipped.
