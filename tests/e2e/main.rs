@@ -19,6 +19,7 @@ mod fleet;
 mod kills;
 mod leaving;
 mod losses;
+mod memory;
 mod notify;
 mod outages;
 mod presence;
