@@ -3,12 +3,20 @@
 # and what arrives at a second broker. Then what happens to a gateway: kills, hangs, upgrades under load, removal.
 #
 #   tests/systemd.sh
+#   tests/systemd.sh --footprint [MESSAGES]     instead, what the installed service takes of a gateway: a table
 #
 # Needs root, and Debian's systemd-container and debootstrap (installed where they are missing), and cargo-deb. The tree
 # that is booted stays in target/systemd, for the next time; what is changed in it is gone with the container.
 # Ends with 77 where no container can be had.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+
+footprint=0
+case ${1:-} in
+'') ;;
+--footprint) footprint=${2:-200000} ;;
+*) echo 'usage: tests/systemd.sh [--footprint [MESSAGES]]' >&2 && exit 2 ;;
+esac
 
 scratch=$(mktemp -d)
 base=target/systemd/base
@@ -90,8 +98,12 @@ command -v cargo-deb >/dev/null || quickly timeout 900 cargo install --quiet car
 tree || skip "no Debian could be fetched: $(tail -n 1 "$scratch/debootstrap")"
 
 rm -rf $packages && mkdir -p $packages
-package now.deb
-package next.deb --no-build --version 99.0.0-1
+if ((footprint)); then
+    packaging/build.sh --output $packages/now.deb
+else
+    package now.deb
+    package next.deb --no-build --version 99.0.0-1
+fi
 echo "packages and tree: $SECONDS s"
 
 # --- The container --------------------------------------------------------------------------------------------------
@@ -111,8 +123,14 @@ booted() {
 }
 
 # What a container may not ask on its own, and the agent has to, is the state of the kernel's clock. A network of its own: the loopback and nothing else, so that no port is taken. A file system of its own over the tree.
+disk=()
+if ((footprint)); then
+    # Without it the state is in the memory, too, and nothing is written.
+    mkdir -m 700 "$scratch/disk"
+    disk=(--bind="$scratch/disk:/var/lib/private")
+fi
 SYSTEMD_NSPAWN_UNIFIED_HIERARCHY=1 systemd-nspawn --directory="$base" --volatile=overlay --private-network \
-    --bind-ro="$PWD/$packages:/packages" --machine="tidegate-$$" --register=no --keep-unit --console=pipe \
+    --bind-ro="$PWD/$packages:/packages" "${disk[@]}" --machine="tidegate-$$" --register=no --keep-unit --console=pipe \
     --system-call-filter='adjtimex clock_adjtime' --boot \
     >"$scratch/console" 2>&1 </dev/null &
 box=$!
@@ -440,6 +458,54 @@ purge_leaves_nothing() {
         done
         [[ $(systemctl is-enabled tidegate 2>/dev/null) != enabled ]]'
 }
+
+# --- The footprint --------------------------------------------------------------------------------------------------
+
+# field NAME FILE: of the agent's process.
+field() { in_box awk -v name="$1:" '$1 == name { print $2 }' "/proc/$agent/$2"; }
+cpu() { in_box awk '{ print $14 + $15 }' "/proc/$agent/stat"; }
+has_handled() { (($(in_box tidegate status --json | grep -oE '"received":[0-9]+' | grep -oE '[0-9]+') >= $1)); }
+has_sent_all() { in_box tidegate status --json | grep -q '"outbox":{"entries":0,'; }
+
+# readings_of DEVICES: in turn, a minute of event time apart, up to now.
+readings_of() {
+    awk -v n="$1" -v all="$footprint" -v now="$(date +%s)" 'BEGIN {
+        for (i = 0; i < all; i++)
+            printf "{\"id\":\"l-%05d\",\"samples\":[{\"t\":\"%s\",\"c\":%.1f}]}\n", i % n,
+                strftime("%Y-%m-%dT%H:%M:%SZ", now - 60 * int((all - 1 - i) / n), 1), 20 + i % 7
+    }'
+}
+
+# row DEVICES: a service without a past, to which so many send their messages as fast as the broker takes them. So CPU time
+# is that of a backlog, and less is written for each message than in a trickle, of which benches/disk has the figures.
+row() {
+    script 'systemctl stop tidegate && rm -rf /var/lib/private/tidegate/store && systemctl start tidegate'
+    within 30 listening
+    agent=$(property MainPID)
+    local idle used
+    idle=$(field VmRSS status) used=$(cpu)
+    # mosquitto_pub stops early when its packet ids, 65,535 of them, begin anew.
+    readings_of "$1" | script 'split -l 50000 --filter="mosquitto_pub -q 1 -t loggers/x -l" -'
+    within 600 has_handled "$footprint"
+    within 600 has_sent_all
+    sleep 11 # the last commit
+    awk -v n="$1" -v b="$idle" -v r="$(field VmRSS status)" -v h="$(field VmHWM status)" -v c="$(($(cpu) - used))" \
+        -v hz="$(getconf CLK_TCK)" -v w="$(field write_bytes io)" -v m="$footprint" \
+        'BEGIN { printf "%8d  %9.1f  %10.1f  %9.1f  %13.1f  %15.0f\n", n, b / 1024, r / 1024, h / 1024, c / hz * 1e6 / m, w / m }'
+}
+
+table() {
+    installs && brokers
+    script 'sed -i "s/^\[upstream\]/&\nport = 2883/; s/^#trust-host = false/trust-host = true/" /etc/tidegate/tidegate.toml'
+    printf '%8s  %9s  %10s  %9s  %13s  %15s\n' devices 'idle, MiB' 'after, MiB' 'peak, MiB' 'CPU s/million' 'written, B each'
+    row 1000
+    row 10000
+}
+
+if ((footprint)); then
+    table
+    exit
+fi
 
 it 'the package installs' installs
 it 'brokers of the gateway and of the centre' brokers
