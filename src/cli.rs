@@ -2,17 +2,18 @@
 
 mod check;
 mod device;
+mod progress;
 mod status;
 
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, BufWriter, IsTerminal, Write};
+use std::io::{self, BufRead, BufReader, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use tokio::signal::unix::{SignalKind, signal};
 
+use self::progress::Progress;
 use crate::agent::{self, Reloads};
 use crate::clock::Clock;
 use crate::config::{self, Config, ConfigErrors, Mode};
@@ -303,10 +304,10 @@ fn run_replay(config: &Config, file: &Path, source: Option<&str>) -> Result<Exit
         .map_err(|errors| Failure::new(exit::CONFIG, errors))?;
     let lines = source.map_or(Lines::Recorded, |name| Lines::Payloads(name.to_owned()));
     let (input, size) = open(file)?;
-    let bar = progress_bar(size);
+    let progress = Progress::begin(size);
     let output = BufWriter::with_capacity(1 << 16, io::stdout().lock());
-    let outcome = replay(config, &lines, input, output, |bytes| bar.set_position(bytes));
-    bar.finish_and_clear();
+    let outcome = replay(config, &lines, input, output, |bytes| progress.reach(bytes));
+    progress.end();
     match outcome {
         Ok(outcome) => Ok(tell_outcome(&outcome)),
         Err(crate::replay::ReplayError::Write(error))
@@ -330,15 +331,6 @@ fn open(file: &Path) -> Result<(Box<dyn BufRead>, Option<u64>), Failure> {
     })?;
     let size = opened.metadata().ok().map(|metadata| metadata.len());
     Ok((Box::new(BufReader::with_capacity(1 << 17, opened)), size))
-}
-
-fn progress_bar(size: Option<u64>) -> ProgressBar {
-    if !io::stderr().is_terminal() {
-        return ProgressBar::hidden();
-    }
-    let template = "{bar:40} {bytes}/{total_bytes} {bytes_per_sec} {eta} left";
-    let bar = ProgressBar::with_draw_target(size, ProgressDrawTarget::stderr_with_hz(5));
-    bar.with_style(ProgressStyle::with_template(template).expect("a valid template"))
 }
 
 /// What is wrong with such messages of a recording.
