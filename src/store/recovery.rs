@@ -32,7 +32,7 @@ use std::time::Duration;
 
 use super::error::StoreError;
 use super::sled::{OpenOptions, SledStore};
-use super::trees::{Trees, snapshots, sync_parent};
+use super::trees::{snapshots, sync_parent};
 use super::{salvage, writer};
 
 /// How many damaged stores are kept; the oldest is removed for a further one.
@@ -43,9 +43,6 @@ pub const UNFINISHED_OPENS: u32 = 3;
 
 /// File in the store that counts opens which began and did not end.
 const OPENING: &str = "opening";
-
-/// How often sled is let at a damaged store.
-const SALVAGE_TRIES: u32 = 3;
 
 /// How long an open may take beside what goes with the length of the store.
 const LONGEST_OPEN: Duration = Duration::from_secs(300);
@@ -237,10 +234,8 @@ fn rebuild(
         options.new_generation = options.new_generation.after(last);
     }
     let new = SledStore::open(&rebuilt, options)?;
-    // What cannot be opened at all is left behind whole. Each try of sled's mends something first.
-    let tries = if salvage == Salvage::Readable { SALVAGE_TRIES } else { 0 };
-    let old = (0..tries).find_map(|_| Trees::open(path).ok());
-    let kept = salvage::carry(old.as_ref(), new)?;
+    let old = (salvage == Salvage::Readable).then_some(path);
+    let kept = salvage::carry(old, new)?;
     let moved_to = move_aside(path, path)?;
     fs::rename(&rebuilt, path)
         .and_then(|()| sync_parent(path))

@@ -3,7 +3,9 @@
 //! A damaged page is a run of neighbouring keys. A tree is read up to it, then the first key is looked for from which it can
 //! be read again, and so on behind each damage. What lies between two of them when its last page is one is not found.
 
-use ::sled::{IVec, Tree};
+use std::path::Path;
+
+use ::sled::IVec;
 
 use super::entry::Entry;
 use super::error::StoreError;
@@ -14,17 +16,21 @@ use super::trees::Trees;
 use super::{Batch, Store};
 use crate::ids::OutboxSeq;
 
+/// How often sled is let at a damaged store.
+const TRIES: u32 = 3;
+
 /// Most damages of one tree that are gone round. Each costs some dozen looks at what is broken.
 const MOST_DAMAGES: u32 = 64;
 
 /// Longer than any key of a tree, in bytes.
 const LONGEST: usize = keys::MAX_KEY + 8;
 
-/// Carries what can be read of `old` into the empty store `new`, and closes that.
-pub(super) fn carry(old: Option<&Trees>, new: SledStore) -> Result<Kept, StoreError> {
+/// Carries what can be read of the store at `old` into the empty store `new`, and closes that.
+pub(super) fn carry(old: Option<&Path>, new: SledStore) -> Result<Kept, StoreError> {
     let mut carrier = Carrier::new(new);
-    if let Some(old) = old {
-        carrier.carry(old)?;
+    // What cannot be opened at all is left behind whole. Each try of sled's mends something first.
+    if let Some(old) = old.and_then(|old| (0..TRIES).find_map(|_| Trees::open(old).ok())) {
+        carrier.carry(&old)?;
     }
     carrier.finish()
 }
@@ -51,38 +57,10 @@ impl Carrier {
         if let Some(Ok(bytes)) = next_seq.map(|bytes| bytes.as_ref().try_into()) {
             self.new.continue_from(OutboxSeq(u64::from_be_bytes(bytes)))?;
         }
-        self.sweep(old, &old.state, &[keys::STATE_HEAD], Self::carry_state)?;
-        self.sweep(old, &old.outbox, &[], Self::carry_entry)
-    }
-
-    /// Visits the keys of a tree that begin with `prefix`, except the damaged ones.
-    fn sweep(
-        &mut self,
-        old: &Trees,
-        tree: &Tree,
-        prefix: &[u8],
-        carry: impl Fn(&mut Self, &Trees, &IVec, &IVec) -> Result<(), StoreError>,
-    ) -> Result<(), StoreError> {
-        let reads = |from: &[u8]| old.walk(tree.range(from..), |_, _| false).is_ok();
-        let mut from = prefix.to_vec();
-        for _ in 0..MOST_DAMAGES {
-            let mut failed = Ok(());
-            let walked = old.walk(tree.range(from.clone()..), |key, head| {
-                if !key.starts_with(prefix) {
-                    return false;
-                }
-                from = [key, &[0][..]].concat();
-                failed = carry(self, old, key, head);
-                failed.is_ok()
-            });
-            failed?;
-            let Err(_damage) = walked else { break };
-            match least_after(&from, reads) {
-                Some(readable) => from = readable,
-                None => break,
-            }
-        }
-        Ok(())
+        let state = |from: &[u8]| old.range(&old.state, from.to_vec()..);
+        sweep(state, &[keys::STATE_HEAD], |key, head| self.carry_state(old, key, head))?;
+        let outbox = |from: &[u8]| old.range(&old.outbox, from.to_vec()..);
+        sweep(outbox, &[], |key, head| self.carry_entry(old, key, head))
     }
 
     fn carry_state(&mut self, old: &Trees, key: &IVec, head: &IVec) -> Result<(), StoreError> {
@@ -125,6 +103,38 @@ impl Carrier {
     }
 }
 
+/// Visits the keys of a tree that begin with `prefix` and can be read; `range` gives those from a key on.
+fn sweep<I: Iterator<Item = Result<(IVec, IVec), StoreError>>>(
+    range: impl Fn(&[u8]) -> I,
+    prefix: &[u8],
+    mut each: impl FnMut(&IVec, &IVec) -> Result<(), StoreError>,
+) -> Result<(), StoreError> {
+    // Behind the prefix nothing is wanted, so it need not be readable.
+    let reads = |from: &[u8]| {
+        !from.starts_with(prefix) || range(from).next().is_none_or(|item| item.is_ok())
+    };
+    let mut from = prefix.to_vec();
+    for _ in 0..MOST_DAMAGES {
+        let mut is_whole = true;
+        for item in range(&from) {
+            let Ok((key, value)) = item else {
+                is_whole = false;
+                break;
+            };
+            if !key.starts_with(prefix) {
+                break;
+            }
+            each(&key, &value)?;
+            from = [&key, &[0][..]].concat();
+        }
+        match least_after(&from, reads) {
+            Some(readable) if !is_whole => from = readable,
+            _ => break,
+        }
+    }
+    Ok(())
+}
+
 /// The least key above `damaged` that `reads`, where all above it do; `None` where the last key does not.
 fn least_after(damaged: &[u8], reads: impl Fn(&[u8]) -> bool) -> Option<Vec<u8>> {
     let bytes: [u8; 256] = std::array::from_fn(|byte| byte as u8);
@@ -148,69 +158,46 @@ fn least_after(damaged: &[u8], reads: impl Fn(&[u8]) -> bool) -> Option<Vec<u8>>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ids::Generation;
-    use crate::store::Checkpoint;
-    use crate::store::sled::OpenOptions;
-
-    use crate::time::ArrivalTime;
     use proptest::prelude::*;
-    use std::{fs, path::Path};
 
-    const KEYS: u32 = 3_000;
-
-    fn store(path: &Path) -> SledStore {
-        let new_generation = Generation(7);
-        SledStore::open(path, OpenOptions { new_generation, now: ArrivalTime(1) }).unwrap()
-    }
-
-    fn value(key: u32) -> Vec<u8> {
-        format!("<value {key:06}>").repeat(16).into_bytes()
-    }
-
-    /// Spoils the bytes of the value of `key`, wherever in the log they are.
-    fn spoil(path: &Path, key: u32) {
-        let mut log = fs::read(path.join("db")).unwrap();
-        let value = value(key);
-        let mut spoilt = 0;
-        for at in 0..log.len() - value.len() {
-            if log[at..].starts_with(&value) {
-                log[at] ^= 0xff;
-                spoilt += 1;
-            }
-        }
-        assert!(spoilt > 0, "{key}");
-        fs::write(path.join("db"), log).unwrap();
+    /// Keys of a tree, ten to a page; a page of which one is spoilt cannot be read.
+    fn swept(prefix: u8, spoilt: &[u32]) -> Vec<u32> {
+        let key = |number: u32| [&[prefix][..], &number.to_be_bytes()].concat();
+        let range = |from: &[u8]| {
+            let from = from.to_vec();
+            let page = (0..300).rev().find(|&number| key(number) <= from).unwrap_or(0) / 10 * 10;
+            let lost = move |number: u32| spoilt.iter().any(|spoilt| spoilt / 10 == number / 10);
+            let items = (page..300).filter(move |&number| key(number) >= from || lost(number));
+            items.map(move |number| match lost(number) {
+                true => Err(StoreError::corrupt("store".as_ref(), "spoilt")),
+                false => Ok((IVec::from(key(number)), IVec::from(&[]))),
+            })
+        };
+        let mut seen = Vec::new();
+        let number = |key: &IVec| u32::from_be_bytes(key[1..].try_into().unwrap());
+        sweep(range, &[prefix], |key, _| {
+            seen.push(number(key));
+            Ok(())
+        })
+        .unwrap();
+        seen
     }
 
     #[test]
     fn what_lies_before_between_and_behind_damaged_pages_is_carried_over() {
-        let dir = tempfile::tempdir().unwrap();
-        let (broken, new) = (dir.path().join("broken"), dir.path().join("new"));
-        let mut old = store(&broken);
-        let changes = (0..KEYS).map(|key| (key.to_be_bytes().to_vec(), Some(value(key))));
-        let state = Checkpoint { changes: changes.collect(), ..Default::default() };
-        let _ = old.commit(&Batch { state, ..Batch::default() }).unwrap();
-        drop(old);
-        // Its snapshot is written at the next open; without one the log would end at the damage.
-        drop(store(&broken));
-        let spoilt = [1_000, 2_000];
-        spoilt.iter().for_each(|&key| spoil(&broken, key));
-
-        let kept = carry(Some(&Trees::open(&broken).unwrap()), store(&new)).unwrap();
-        let mut carried = Vec::new();
-        let each = &mut |key: &[u8], bytes: &[u8]| {
-            carried.push(u32::from_be_bytes(key.try_into().unwrap()));
-            assert_eq!(bytes, value(*carried.last().unwrap()));
+        let whole: Vec<_> = (0..300).collect();
+        assert_eq!(swept(0, &[]), whole);
+        let without = |pages: &[u32]| -> Vec<_> {
+            whole.iter().copied().filter(|number| !pages.contains(&(number / 10))).collect()
         };
-        store(&new).load_state(each).unwrap();
-        assert_eq!(kept, Kept::Part { state: carried.len() as u64, outbox: 0 });
-        let lost: Vec<_> = (0..KEYS).filter(|key| !carried.contains(key)).collect();
-        let mut runs: Vec<_> = lost.chunk_by(|one, next| one + 1 == *next).collect();
-        runs.retain(|run| run.len() < 100);
-        assert_eq!(runs.len(), 2, "{} of {KEYS} are lost", lost.len());
-        for (run, key) in runs.iter().zip(spoilt) {
-            assert!(run.contains(&key), "{run:?}");
-        }
+        assert_eq!(swept(0, &[105]), without(&[10]));
+        assert_eq!(swept(7, &[0, 105, 119, 200]), without(&[0, 10, 11, 20]));
+    }
+
+    #[test]
+    fn a_spoilt_last_page_costs_what_is_behind_the_first_one() {
+        assert_eq!(swept(0, &[295]), (0..290).collect::<Vec<_>>());
+        assert_eq!(swept(0, &[105, 295]), (0..100).collect::<Vec<_>>());
     }
 
     fn key() -> impl Strategy<Value = Vec<u8>> {

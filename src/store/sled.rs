@@ -284,18 +284,17 @@ impl Store for SledStore {
     ) -> Result<(), StoreError> {
         self.check_usable()?;
         let Self { trees, .. } = self;
-        let items = trees.state.range(keys::state_head(keys.start)..keys::state_head(keys.end));
-        let mut failed = None;
-        trees.walk(items, |key, head| {
+        let heads = keys::state_head(keys.start)..keys::state_head(keys.end);
+        for item in trees.range(&trees.state, heads) {
+            let (key, head) = item?;
             let key = &key[1..];
             let chunk = |index| keys::state_chunk(key, index);
-            let joined = trees.join(&trees.state, head, chunk);
-            let (value, error) =
-                joined.map_or_else(|error| (None, Some(error)), |it| (Some(it.1), None));
-            failed = error;
-            value.is_some_and(|value| each(key, &value))
-        })?;
-        failed.map_or(Ok(()), Err)
+            let (_, value) = trees.join(&trees.state, &head, chunk)?;
+            if !each(key, &value) {
+                break;
+            }
+        }
+        Ok(())
     }
 
     fn load_outbox(&self, each: &mut dyn FnMut(OutboxSeq, Summary)) -> Result<(), StoreError> {

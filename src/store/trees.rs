@@ -14,6 +14,8 @@
 
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, Write};
+use std::iter;
+use std::ops::RangeBounds;
 use std::os::unix::fs::DirBuilderExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
@@ -120,6 +122,16 @@ impl Trees {
         Ok((further, value))
     }
 
+    /// The keys and values of a range of `tree`, in order; an error where a damage is met.
+    pub(super) fn range<'a, K: AsRef<[u8]>, R: RangeBounds<K>>(
+        &'a self,
+        tree: &Tree,
+        keys: R,
+    ) -> impl Iterator<Item = Result<(IVec, IVec), StoreError>> + use<'a, K, R> {
+        let mut items = tree.range(keys);
+        iter::from_fn(move || guarded(&self.path, || items.next().transpose()).transpose())
+    }
+
     /// Calls `each` with the keys and values of `tree` that begin with `prefix`, in order.
     pub(super) fn scan(
         &self,
@@ -127,25 +139,12 @@ impl Trees {
         prefix: &[u8],
         mut each: impl FnMut(&IVec, &IVec) -> Result<(), StoreError>,
     ) -> Result<(), StoreError> {
-        let mut result = Ok(());
-        self.walk(tree.scan_prefix(prefix), |key, value| {
-            result = each(key, value);
-            result.is_ok()
-        })?;
-        result
-    }
-
-    /// Calls `each` with what `items` gives until it returns false; fails at the first damage.
-    pub(super) fn walk(
-        &self,
-        mut items: impl Iterator<Item = ::sled::Result<(IVec, IVec)>>,
-        mut each: impl FnMut(&IVec, &IVec) -> bool,
-    ) -> Result<(), StoreError> {
-        // Only sled's own step is guarded: a panic of `each` is not damage.
-        while let Some((key, value)) = guarded(&self.path, || items.next().transpose())? {
-            if !each(&key, &value) {
+        for item in self.range(tree, prefix..) {
+            let (key, value) = item?;
+            if !key.starts_with(prefix) {
                 break;
             }
+            each(&key, &value)?;
         }
         Ok(())
     }
