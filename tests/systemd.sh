@@ -122,13 +122,13 @@ booted() {
     leader=$(pgrep -P "$box") && in_box systemctl is-system-running | grep -qE 'running|degraded'
 }
 
-# What a container may not ask on its own, and the agent has to, is the state of the kernel's clock. A network of its own: the loopback and nothing else, so that no port is taken. A file system of its own over the tree.
 disk=()
 if ((footprint)); then
     # Without it the state is in the memory, too, and nothing is written.
     mkdir -m 700 "$scratch/disk"
     disk=(--bind="$scratch/disk:/var/lib/private")
 fi
+# What a container may not ask on its own, and the agent has to, is the state of the kernel's clock. A network of its own: the loopback and nothing else, so that no port is taken. A file system of its own over the tree.
 SYSTEMD_NSPAWN_UNIFIED_HIERARCHY=1 systemd-nspawn --directory="$base" --volatile=overlay --private-network \
     --bind-ro="$PWD/$packages:/packages" "${disk[@]}" --machine="tidegate-$$" --register=no --keep-unit --console=pipe \
     --system-call-filter='adjtimex clock_adjtime' --boot \

@@ -127,9 +127,12 @@ fn sweep<I: Iterator<Item = Result<(IVec, IVec), StoreError>>>(
             each(&key, &value)?;
             from = [&key, &[0][..]].concat();
         }
+        if is_whole {
+            break;
+        }
         match least_after(&from, reads) {
-            Some(readable) if !is_whole => from = readable,
-            _ => break,
+            Some(readable) => from = readable,
+            None => break,
         }
     }
     Ok(())
